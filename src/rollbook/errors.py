@@ -56,7 +56,7 @@ __all__ = [
 
 EXIT_CODES = {
     0: "success",
-    1: "findings, a result beyond the limit of `compare`, or a command that `exec` ran failed on a host",
+    1: "findings, a result beyond the limit of `compare`, or a command run by `exec` that failed on a host",
     2: "usage or configuration error",
     3: "some hosts failed, some records could not be read, or a run or comparison could not be judged",
     4: "no host reached",

@@ -18,7 +18,7 @@ import pytest
 
 from rollbook import cli, recover
 from rollbook.cli import live
-from rollbook.cli.output import ProgressView, failures
+from rollbook.cli.output import ProgressView, print_failures
 from rollbook.errors import RecordError, Refused
 from rollbook.hosts import Host
 from rollbook.records.cluster import ClusterInformation
@@ -45,7 +45,7 @@ FINE = FakeHost(pages=linux("fine"))
 )
 @pytest.mark.parametrize("form", [[], ["--json"]])
 def test_exit_code(rollbook: Rollbook, hosts: dict[str, FakeHost], code: int, form: list[str]) -> None:
-    """0 where all is there, 3 where some is missing, 4 where nothing came."""
+    """0 if all hosts are complete, 3 if some data is missing, 4 if no host returned data."""
     result = rollbook("snapshot", *SOURCES, "--timeout", "2" if code == 4 else "60", *form, hosts=hosts)
     assert result.code == code
     assert re.search(rf"^\d of {len(hosts)} hosts? complete", result.err, re.MULTILINE)
@@ -53,7 +53,7 @@ def test_exit_code(rollbook: Rollbook, hosts: dict[str, FakeHost], code: int, fo
 
 @pytest.mark.parametrize("command", [["hosts", "--check"], ["snapshot", *SOURCES]])
 def test_interrupted(rollbook: Rollbook, command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C gives what there is, and 130."""
+    """Ctrl-C prints the results so far and exits with 130."""
 
     def done(_: ProgressView, result: HostResult) -> None:
         if result.name == "a":
@@ -68,7 +68,7 @@ def test_interrupted(rollbook: Rollbook, command: list[str], monkeypatch: pytest
 
 @pytest.mark.parametrize("command", [["hosts", "--check"], ["snapshot", *SOURCES]])
 def test_interrupted_twice(rollbook: Rollbook, command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then nothing is waited for, and nothing is printed but that it was so."""
+    """A second Ctrl-C stops waiting, and only the interruption is reported."""
 
     async def patient(*_: object, **__: object) -> None:
         for pause in (0.1, 0.1):
@@ -128,7 +128,7 @@ def test_interrupted_twice(rollbook: Rollbook, command: list[str], monkeypatch: 
     ],
 )
 def test_bad_input(rollbook: Rollbook, argv: list[str], message: str) -> None:
-    """Exit 2, one message on stderr that names what is wrong, nothing on stdout."""
+    """Exit code 2 and one message on stderr that names the problem; nothing on stdout."""
     result = rollbook(*argv)
     assert result.code == 2
     assert message in result.err
@@ -136,10 +136,10 @@ def test_bad_input(rollbook: Rollbook, argv: list[str], message: str) -> None:
     assert "\x1b" not in result.err
 
 
-def test_hosts_are_looked_up_where_they_are_needed(
+def test_hosts_are_looked_up_only_if_needed(
     rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A node list that cannot be read is no matter for what reads a record, or the code alone."""
+    """A broken node list does not affect commands that read a record or list rules."""
     monkeypatch.setenv("SLURM_JOB_NODELIST", "node[1-")
     path = tmp_path / "s.json"
     path.write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", [])))
@@ -153,8 +153,8 @@ READERS += [["verify", "{}"], ["recover", "{}"]]
 
 
 @pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])
-def test_what_is_no_record(rollbook: Rollbook, tmp_path: Path, command: list[str]) -> None:
-    """What is there instead is said, and where the records are."""
+def test_paths_that_are_not_records(rollbook: Rollbook, tmp_path: Path, command: list[str]) -> None:
+    """The message names what is there instead, and where the records are."""
     document, other, results = tmp_path / "s.json", tmp_path / "other.json", tmp_path / "results"
     snapshot = Snapshot.of("2026-08-01T00:00:00Z", [])
     document.write_bytes(encode(snapshot))
@@ -177,7 +177,7 @@ def test_what_is_no_record(rollbook: Rollbook, tmp_path: Path, command: list[str
 
 
 def test_a_record_without_its_raw_log(rollbook: Rollbook, tmp_path: Path) -> None:
-    """Recovery says the same, whoever asks for it."""
+    """The command and the Python function report the same reason."""
     began = dt.datetime(2026, 8, 1, tzinfo=dt.UTC)
     leaf = RecordDirectory.create(tmp_path, "snapshot", began)
     leaf.write_snapshot([], began)
@@ -186,8 +186,8 @@ def test_a_record_without_its_raw_log(rollbook: Rollbook, tmp_path: Path) -> Non
         recover(leaf.path)
 
 
-def test_paths_are_no_markup(rollbook: Rollbook, tmp_path: Path) -> None:
-    """What is said of a path can be copied, whatever is in its name."""
+def test_paths_are_not_markup(rollbook: Rollbook, tmp_path: Path) -> None:
+    """Paths in messages can be copied, whatever characters they contain."""
     for number, name in enumerate(("job[b]", "a[/x]", "j:100:k")):
         place = tmp_path / name
         began = dt.datetime(2026, 8, 1 + number, tzinfo=dt.UTC)
@@ -200,7 +200,7 @@ def test_paths_are_no_markup(rollbook: Rollbook, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("output", ["/etc/passwd/x.yaml", "{tmp}/missing/x.yaml"])
 def test_output_that_cannot_be_written(rollbook: Rollbook, tmp_path: Path, output: str) -> None:
-    """Said in a line."""
+    """Exit code 2 and a message that says so."""
     path = tmp_path / "s.json"
     path.write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", [])))
     result = rollbook("describe", str(path), "-o", output.format(tmp=tmp_path))
@@ -208,8 +208,8 @@ def test_output_that_cannot_be_written(rollbook: Rollbook, tmp_path: Path, outpu
     assert "cannot write" in result.err
 
 
-def test_a_mistake_of_ours_is_no_finding(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """It shows where it is, with a code of its own."""
+def test_internal_errors_are_not_findings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """They print a traceback and have their own exit code."""
 
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError
@@ -223,7 +223,7 @@ def test_a_mistake_of_ours_is_no_finding(monkeypatch: pytest.MonkeyPatch, capsys
 
 @pytest.mark.parametrize("argv", [["hosts", "--json"], ["hosts"], ["snapshot", "--list-sources"]])
 def test_a_full_disk_below_stdout(argv: list[str]) -> None:
-    """What was to be read is not there: a message, and no code that means anything else."""
+    """Incomplete output is reported, with an exit code that has no other meaning."""
     line = [*ROLLBOOK, *argv]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
@@ -232,7 +232,7 @@ def test_a_full_disk_below_stdout(argv: list[str]) -> None:
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize(("argv", "code"), [(["hosts", "--check"], 0), (["snapshot", "--source", "nosuch"], 2)])
-def test_channels_that_are_closed(argv: list[str], code: int, closed: str) -> None:
+def test_closed_standard_streams(argv: list[str], code: int, closed: str) -> None:
     """Messages are lost; everything else works."""
     line = [*ROLLBOOK, *argv]
     done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *line], capture_output=True, text=True, check=False)
@@ -242,7 +242,7 @@ def test_channels_that_are_closed(argv: list[str], code: int, closed: str) -> No
 
 
 def test_progress_is_drawn_while_hosts_come_and_go() -> None:
-    """By another thread, which must not find them changed under its hands."""
+    """Another thread draws: the hosts must not change while it iterates over them."""
     view, failed, stop = ProgressView([]), list[RuntimeError](), threading.Event()
 
     def draw() -> None:
@@ -270,8 +270,8 @@ def test_progress_is_drawn_while_hosts_come_and_go() -> None:
     assert failed == []
 
 
-def test_a_directory_is_no_file_to_write(rollbook: Rollbook, tmp_path: Path) -> None:
-    """Said before any host is asked."""
+def test_a_directory_is_not_an_output_file(rollbook: Rollbook, tmp_path: Path) -> None:
+    """Reported before any host is contacted."""
     (tmp_path / "x.json").mkdir()
     result = rollbook("snapshot", "-o", str(tmp_path / "x.json"), hosts={"a": FINE})
     assert (result.code, result.out) == (2, "")
@@ -292,8 +292,8 @@ def test_json_is_one_document_with_its_schema(rollbook: Rollbook) -> None:
 
 
 @pytest.mark.parametrize("command", [["hosts", "--check"], ["snapshot", *SOURCES], ["check"]])
-def test_failures_are_told_beside_a_document(rollbook: Rollbook, command: list[str]) -> None:
-    """Whoever reads the document on stdout has the failures and the count of hosts on stderr, as ever."""
+def test_failures_are_printed_next_to_a_document(rollbook: Rollbook, command: list[str]) -> None:
+    """With the document on stdout, failures and the host count are still on stderr."""
     result = rollbook(*command, "--json", hosts={"a": FINE, "b": FakeHost(fails=Refused("key rejected"))})
     json.loads(result.out)
     assert "refused  b: key rejected\n" in result.err
@@ -302,14 +302,14 @@ def test_failures_are_told_beside_a_document(rollbook: Rollbook, command: list[s
 
 @pytest.mark.parametrize(("python", "told"), [([], False), (["--python", "none"], False), (["--python", "/no"], True)])
 def test_a_python_that_does_not_run(rollbook: Rollbook, python: list[str], *, told: bool) -> None:
-    """Where one was named and the stand-in read the hosts, that is said."""
+    """If `--python` did not run and the shell stand-in was used, a message says so."""
     hosts = {"a1": FINE, "b1": FakeHost(pages=linux("b"), python=None), "b2": FakeHost(pages=linux("b"), python=None)}
     result = rollbook("snapshot", *SOURCES, *python, hosts=hosts)
     assert ("b[1-2]: /no did not run; the shell stand-in was used\n" in result.err) == told
 
 
-def test_schemas_can_fail(rollbook: Rollbook) -> None:
-    """A document that is changed no longer fits."""
+def test_schemas_reject_changed_documents(rollbook: Rollbook) -> None:
+    """A changed document does not match its schema."""
     document = json.loads(rollbook("snapshot", *SOURCES, "--json", hosts={"a": FINE}).out)
     document["hosts"][0]["facts"]["meminfo"]["kib"]["MemTotal"] = "much"
     with pytest.raises(AssertionError, match=re.escape("$.hosts[0].facts.meminfo.kib.MemTotal: 'much' is no integer")):
@@ -318,7 +318,7 @@ def test_schemas_can_fail(rollbook: Rollbook) -> None:
 
 
 def test_written_file_reads_back(rollbook: Rollbook, tmp_path: Path) -> None:
-    """`-o file.json`: reading and writing again gives the same bytes; stdout has the table as ever."""
+    """`-o file.json`: reading and writing again gives the same bytes; stdout still has the table."""
     path = tmp_path / "cluster.json"
     result = rollbook("snapshot", "-o", str(path), hosts={"a": FakeHost(pages=linux("a"))})
     assert result.code == 0
@@ -362,7 +362,7 @@ def test_table_of_four(rollbook: Rollbook) -> None:
 
 
 def test_table_of_four_hundred(rollbook: Rollbook) -> None:
-    """Hosts that are alike share a row; none is lost from sight."""
+    """Equal hosts share a row, and every host is in one."""
     hosts = {f"node{n:03}": FakeHost(pages=linux("x", memory_kib=(64 if n == 7 else 128) << 20)) for n in range(1, 400)}
     result = rollbook("snapshot", *SOURCES, hosts=hosts | {"node400": FakeHost(fails=Refused("no"))})
     rows = result.out.splitlines()
@@ -379,7 +379,7 @@ def test_table_of_four_hundred(rollbook: Rollbook) -> None:
 def test_colours(
     rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], *, coloured: bool
 ) -> None:
-    """None in a pipe unless they are forced, none at all where they are not wanted."""
+    """None in a pipe unless forced; none at all with NO_COLOR."""
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environ.items():
@@ -389,7 +389,7 @@ def test_colours(
 
 
 def test_text_of_hosts_cannot_harm_the_terminal(rollbook: Rollbook) -> None:
-    """Escapes, bells and marks that turn the writing direction come out as `?`, in tables and in reasons."""
+    """Escapes, bells and bidirectional control characters are printed as `?`, in tables and in reasons."""
     evil = "6.1\x1b[2J\x1b]0;t\x07\u202e\u200f\u2066\x9b[red]"
     pages = linux("a", kernel=evil)
     hosts = {"a": FakeHost(pages=pages), "b": FakeHost(fails=Refused(evil))}
@@ -402,8 +402,8 @@ def test_text_of_hosts_cannot_harm_the_terminal(rollbook: Rollbook) -> None:
 
 
 def test_names_of_hosts_cannot_harm_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    """Those of a record may be any text."""
-    failures([HostResult(name="a\x1b[2J", status="failed", reason="gone\x07")])
+    """Host names in a record may contain any text."""
+    print_failures([HostResult(name="a\x1b[2J", status="failed", reason="gone\x07")])
     assert capsys.readouterr().err == "failed  a?[2J: gone?\n"
 
 
@@ -433,7 +433,7 @@ def test_rules_as_json(rollbook: Rollbook) -> None:
 
 
 def test_options_of_mlperf_storage_need_its_benchmark(rollbook: Rollbook, tmp_path: Path) -> None:
-    """Elsewhere they would have no effect."""
+    """With other records they would have no effect and are refused."""
     path = tmp_path / "s.json"
     path.write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", [])))
     result = rollbook("check", str(path), "--minimum-memory", "4")
@@ -442,13 +442,13 @@ def test_options_of_mlperf_storage_need_its_benchmark(rollbook: Rollbook, tmp_pa
 
 @pytest.mark.parametrize("argv", [["check", "{}"], ["describe", "{}"], ["check", "--baseline", "{}"], ["diff", "{}"]])
 def test_missing_paths_have_one_message(rollbook: Rollbook, tmp_path: Path, argv: list[str]) -> None:
-    """In the same words whatever the command."""
+    """All commands use the same message."""
     path = str(tmp_path / "missing")
     result = rollbook(*(word.format(path) for word in argv))
     assert (result.code, result.err) == (2, f"rollbook: {path} does not exist\n")
 
 
 def test_python_m_rollbook() -> None:
-    """The package is a program, too."""
+    """`python -m rollbook` runs the command line."""
     done = subprocess.run([sys.executable, "-m", "rollbook", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("rollbook ")

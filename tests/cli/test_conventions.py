@@ -75,7 +75,7 @@ def test_colours_into_a_pipe() -> None:
 
 @pytest.mark.parametrize(("columns", "width"), [("", 80), ("0", 80), ("60", 60), ("x", 80)])
 def test_a_terminal_without_a_size(monkeypatch: pytest.MonkeyPatch, columns: str, width: int) -> None:
-    """Some tools give none: then lines have 80 columns, and the summary of a run does not fail."""
+    """Some tools report no size: lines then have 80 columns, and the summary of a run does not fail."""
     monkeypatch.setenv("COLUMNS", columns)
     ours, theirs = os.openpty()
     with os.fdopen(ours), os.fdopen(theirs, "w") as terminal:
@@ -113,7 +113,7 @@ def test_completion(rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch, line: s
     "command", ["export", "report", "compare", "query", "list", "diff", "describe", "verify", "config", "snapshot"]
 )
 def test_options_of_the_output(rollbook: Rollbook, command: str) -> None:
-    """Commands that reach no host group their options, too: file, format and JSON are under one heading."""
+    """Commands that contact no hosts group their options too: file, format and JSON are under one heading."""
     before, _, after = rollbook(command, "--help").out.partition("\nOutput:\n")
     section, _, rest = after.partition("\n\n")
     flags = ("  -o, --output ", "  --format ", "  --json ")

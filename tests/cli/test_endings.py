@@ -81,7 +81,7 @@ def test_one_signal_while_the_record_is_written(tmp_path: Path, number: signal.S
 
 @pytest.mark.parametrize(("command", "code"), [(["sh", "-c", "exit 7"], 7), (None, 130)])
 def test_two_signals_leave_a_record_that_can_be_recovered(tmp_path: Path, command: list[str] | None, code: int) -> None:
-    """The exit code is still the command's, and a message names the way to finish the record."""
+    """The exit code is still the command's, and a message names the command that finishes the record."""
     process = start(tmp_path, 10 * SECONDS, command)
     wait_for(process, "FINISHING")
     process.send_signal(signal.SIGINT)
@@ -97,7 +97,7 @@ def test_two_signals_leave_a_record_that_can_be_recovered(tmp_path: Path, comman
 
 
 def test_a_signal_ends_repeats(tmp_path: Path) -> None:
-    """The run that was measured is kept; the exit code says that others are missing."""
+    """The finished run is kept; the exit code shows that repeats are missing."""
     verb = ["run", *FACTS, "--repeat", "3", "--", "true"]
     argv, pipe = [sys.executable, "-c", SLOW.format(seconds=10 * SECONDS), *verb], subprocess.PIPE
     process = subprocess.Popen(argv, cwd=tmp_path, stderr=pipe, text=True, start_new_session=True)
@@ -112,7 +112,7 @@ def test_a_signal_ends_repeats(tmp_path: Path) -> None:
 
 
 def test_signals_at_any_moment_after_the_command(tmp_path: Path) -> None:
-    """From the end of the command to that of the process, no signal changes the exit code."""
+    """From the end of the command to the end of the process, no signal changes the exit code."""
     process = start(tmp_path, 0.0, ["sh", "-c", "trap '' TERM; echo over >&2; exit 7"])
     wait_for(process, "over")
     over = threading.Event()
@@ -147,7 +147,7 @@ def test_output_is_capped_before_the_disk_is_full(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_the_reason_later_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reason is kept beside the journal, in a file whose space was reserved."""
+    """The reason is stored next to the journal, in a file whose space was reserved."""
     real, full = os.write, threading.Event()
 
     def write(fd: int, data: bytes) -> int:
@@ -170,7 +170,7 @@ def test_a_full_disk_is_the_reason_later_too(tmp_path: Path, monkeypatch: pytest
 
 
 def test_secrets_of_the_command_line_are_masked(tmp_path: Path) -> None:
-    """They are in no file of the record, the page and the journal included; the command itself gets them."""
+    """No file of the record contains them, not even the page and the journal; the command itself gets them."""
     command = ["sh", "-c", "test ${#2} = 10", "sh", "--password", "verysecret"]
     secrets = ["--ssh-option", "SetEnv=API_TOKEN=verysecret", "--ssh-option", "ProxyCommand=nc --token verysecret"]
     options = ["--results-dir", "out", "--interval", "0.2", *secrets]

@@ -50,7 +50,7 @@ def test_output_into_a_pipe_is_unchanged(live: list[str], run: Rollbook) -> None
 
 
 def test_exit_status_of_the_command(run: Rollbook) -> None:
-    """Another status than 0 is named on stderr and makes the exit code 1."""
+    """A non-zero exit status is named on stderr, and the exit code is 1."""
     done = run("-w", "node[1-2]", "--", "sh", "-c", "exit 7")
     assert done.code == 1
     assert "exit status 7  node[1-2]" in done.err
@@ -74,7 +74,7 @@ def test_a_program_that_does_not_exist(run: Rollbook) -> None:
 
 
 def test_live_lines_have_their_host(run: Rollbook) -> None:
-    """Each line of both streams with its host, a last line without a newline included."""
+    """Each line of both streams follows its host, even a last line without a newline."""
     done = run("--live", "-w", "node[1-2]", "--", "echo one; printf two; echo three >&2")
     assert sorted(done.out.splitlines()) == ["node1: one", "node1: two", "node2: one", "node2: two"]
     assert {"node1: three", "node2: three"} <= set(done.err.splitlines())
@@ -118,7 +118,7 @@ def test_a_signal_that_is_ignored() -> None:
 
 
 def test_truncated_output_is_marked(run: Rollbook) -> None:
-    """Output beyond the limit is dropped, and that is visible."""
+    """Output beyond the limit is dropped, and a message says so."""
     done = run("--max-output", "1 KiB", "--", "yes | head -c 5000")
     assert done.code == 0
     head, _, text = done.out.partition("\n")
@@ -204,7 +204,7 @@ def test_from_python() -> None:
 
 
 def test_a_cancelled_call_kills_the_command(tmp_path: Path) -> None:
-    """Nothing is left of it."""
+    """No process of it is left."""
     file = tmp_path / "pid"
 
     async def main() -> None:

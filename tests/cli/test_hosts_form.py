@@ -33,7 +33,7 @@ def test_words_after_hosts(command: object, given: str, parsed: str) -> None:
 
 
 def test_the_error_says_what_to_type() -> None:
-    """Where it is ambiguous."""
+    """An ambiguous form is an error that shows how to write it."""
     refused = CliRunner().invoke(cli, ["run", "--hosts", "a", "no-such-host", "true"])
     assert isinstance(refused.exception, UsageError)
     assert "--hosts a,b or put -- before the command" in str(refused.exception)

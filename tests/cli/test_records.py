@@ -84,7 +84,7 @@ def test_list_shows_every_record_with_its_state(rollbook: Rollbook) -> None:
 )
 @pytest.mark.usefixtures("there")
 def test_list_filters(rollbook: Rollbook, options: list[str], count: int) -> None:
-    """Each filter leaves the records that it describes."""
+    """Each filter selects the matching records."""
     assert len(json.loads(rollbook("list", "--json", *options).out)["records"]) == count
 
 
@@ -110,14 +110,14 @@ def test_before_the_first_record(rollbook: Rollbook, tmp_path: Path, monkeypatch
 
 @pytest.mark.usefixtures("there")
 def test_a_bare_string_is_one_tag() -> None:
-    """As it is for `run`; several tags must all be there."""
+    """As for `run`; with several tags, a record must have all of them."""
     tags: tuple[str | Sequence[str], ...] = ("night", ["night"], ("night", "io"), ("night", "other"))
     assert [len(list_records("results", tags=one).records) for one in tags] == [2, 2, 2, 0]
 
 
 @pytest.mark.usefixtures("there")
 def test_list_names_what_it_omits(rollbook: Rollbook) -> None:
-    """With a limit the number of records that are left out is printed, with and without a filter."""
+    """With a limit, the number of omitted records is printed, with and without a filter."""
     assert "3 more" in rollbook("list", "--limit", "1").err
     assert "2 more" in rollbook("list", "--limit", "1", "--tag", "io").err
 
@@ -196,7 +196,7 @@ def test_verdicts(made: Path, tmp_path: Path, change: dict[str, Any], verdict: s
 
 @pytest.mark.usefixtures("there")
 def test_query_over_all_records(rollbook: Rollbook) -> None:
-    """Every record is in `runs`; the others tables have the rows of all complete records, by run."""
+    """Every record is in `runs`; the other tables have the rows of all complete records, by run."""
     rows = [
         json.loads(line)
         for line in rollbook(
@@ -378,7 +378,7 @@ def test_a_limited_list_reads_only_what_it_shows(
     "bad", [{"name": "latest"}, {"name": "a/b"}, {"name": "a\x1b"}, {"tags": [""]}, {"note": "\x07"}]
 )
 def test_labels_that_could_not_be_used_later_are_refused(bad: dict[str, Any]) -> None:
-    """Names have no characters with a meaning of their own, and no text has control characters."""
+    """Names contain no special characters, and no label contains control characters."""
     with pytest.raises(UsageError):
         Label.of(**bad)
 
@@ -494,7 +494,7 @@ def _disown(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_chosen_configuration_is_used(there: Path, rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ROLLBOOK_CONFIG names the project's file, whatever its owner; a variable with a typing error is reported."""
+    """ROLLBOOK_CONFIG names the project's file, whoever owns it; a misspelt variable is reported."""
     path = there / "other.toml"
     path.write_text('hosts = "chosen"\n')
     path.chmod(0o666)

@@ -45,7 +45,7 @@ def only_record(directory: Path) -> Record:
     return Record.open(path)
 
 
-def test_everything_is_there(tmp_path: Path) -> None:
+def test_a_complete_record(tmp_path: Path) -> None:
     """Output shown and logged, facts before and after, samples in between, metadata with the keys readers need."""
     script = f"echo to stdout; echo to stderr >&2; {MARK} second; sleep 3"
     done = run(tmp_path, "sh", "-c", script, options=SERIES)
@@ -83,15 +83,15 @@ def test_everything_is_there(tmp_path: Path) -> None:
     ("script", "code", "options"), [("exit 0", 0, SERIES), ("exit 7", 7, FACTS), ("kill -TERM $$", 143, FACTS)]
 )
 def test_the_exit_code_is_the_commands(tmp_path: Path, script: str, code: int, options: list[str]) -> None:
-    """Whatever it is, and a record is there all the same; what it cost is a share of the whole time."""
+    """Any exit status is passed on and recorded; the overhead is less than all CPU time."""
     assert run(tmp_path, "sh", "-c", script, options=options).returncode == code
     record = only_record(tmp_path)
     assert record.metadata["metrics"]["exit_code"] == record.metadata["exit_code"] == code
     assert [(host.cpu_share or 0) < 1 for host in record.hosts.series] == ([True] if options == SERIES else [])
 
 
-def test_what_a_command_says_and_leaves_costs_it_nothing(tmp_path: Path) -> None:
-    """Names like the marks of a terminal library, or that are no text; and hosts are asked for with their slots."""
+def test_any_argument_and_file_name_of_a_command(tmp_path: Path) -> None:
+    """Arguments that look like markup, file names that are not text, and hosts with slots."""
     script = 'touch "$ROLLBOOK_RECORD/$(printf "\\377")"; exit 7'
     argv = ["sh", "-c", script, "sh", "--output=d[/x]/o.json"]
     done = run(tmp_path, *argv, options=[*FACTS, "--type", "fio", "-w", "localhost:4"])
@@ -103,11 +103,11 @@ def test_what_a_command_says_and_leaves_costs_it_nothing(tmp_path: Path) -> None
 
 
 def test_stdin_passes_through(tmp_path: Path) -> None:
-    """What is typed goes to the command."""
+    """The command reads the caller's stdin."""
     assert run(tmp_path, "tr", "a-z", "A-Z", input="hello").stdout == "HELLO"
 
 
-def test_a_terminal_stays_one(tmp_path: Path) -> None:
+def test_a_terminal_stays_a_terminal(tmp_path: Path) -> None:
     """A command whose output is a terminal sees one, and the log has its text."""
     ours, theirs = pty.openpty()
     argv = [*ROLLBOOK, "run", *FACTS, "--", "sh", "-c", "test -t 1 && echo terminal"]
@@ -135,7 +135,7 @@ def test_a_signal_reaches_the_command_first(tmp_path: Path, number: signal.Signa
 
 
 def test_no_series_and_no_hosts(tmp_path: Path) -> None:
-    """Without series there are snapshots; without collection the arguments alone say what the cluster is."""
+    """Without a series there are snapshots; without collection the arguments alone describe the cluster."""
     assert run(tmp_path, "true").returncode == 0
     record = only_record(tmp_path)
     assert not record.series_files()
@@ -184,7 +184,7 @@ def test_usage_errors_come_before_anything_runs(
     argv: list[str],
     words: str,
 ) -> None:
-    """Programs, types, directories and numbers that cannot be; nothing is left of the attempt."""
+    """Invalid programs, types, directories and numbers are refused, and no files are left."""
     for name, text in (("script", "echo no first line\n"), ("no-interpreter", "#!/nowhere\n")):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
@@ -198,8 +198,8 @@ def test_usage_errors_come_before_anything_runs(
     assert not list(tmp_path.glob("out/*/*"))
 
 
-def test_any_name_will_do(tmp_path: Path) -> None:
-    """A results directory with blanks, quotes, marks and letters of other scripts; words that are no UTF-8."""
+def test_any_path_and_argument(tmp_path: Path) -> None:
+    """Results directories with blanks, quotes, punctuation and non-Latin letters; arguments that are not UTF-8."""
     place = 'ein Ört\'chen/日本 "x"[/b]:100:'
     (tmp_path / "hosts\udcff").write_text("localhost\n")
     options = ["--results-dir", place, "--timeseries-interval", "0.2", "--hostfile", "hosts\udcff"]
@@ -219,8 +219,8 @@ def test_any_name_will_do(tmp_path: Path) -> None:
     assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split() == ["some", "True"]
 
 
-def test_runs_in_runs_and_at_once(tmp_path: Path) -> None:
-    """Each has its own record and its own marks, also where several begin in the same second."""
+def test_nested_and_parallel_runs(tmp_path: Path) -> None:
+    """Each has its own record and its own marks, even if several start in the same second."""
     inner = shlex.join([*ROLLBOOK, "run", *FACTS, "--"])
     done = run(tmp_path, "sh", "-c", f'{MARK} outer; {inner} sh -c "{MARK} inner" & {inner} true & wait')
     assert done.returncode == 0, done.stderr
@@ -262,15 +262,15 @@ time.sleep(1.5 if sys.argv[1] == "back" else 0)
 def test_a_host_that_fails_in_mid_run_is_not_complete(
     tmp_path: Path, options: list[str], until: str, reason: str
 ) -> None:
-    """It is partial in what is said and, with --strict, in the exit code; also where it did not come back."""
+    """It is partial in messages and, with --strict, in the exit code, even if it did not come back."""
     done = run(tmp_path, sys.executable, "-c", KILLER, until, options=[*options, "--strict"])
     assert done.returncode == 3, done.stderr
     assert "0 of 1 host complete, 1 partial" in done.stderr
     assert reason in done.stderr
 
 
-def test_strict_has_nothing_to_say_of_a_run_that_is_well(tmp_path: Path) -> None:
-    """Nor of a command that failed itself."""
+def test_strict_does_not_change_a_good_run(tmp_path: Path) -> None:
+    """Nor a command that failed itself."""
     options = [*FACTS, "--strict"]
     done = run(tmp_path, "true", options=options)
     assert done.returncode == 0
@@ -281,13 +281,13 @@ def test_strict_has_nothing_to_say_of_a_run_that_is_well(tmp_path: Path) -> None
 
 
 def test_strict_after_checks_that_failed() -> None:
-    """Without a verdict the run is not well; the step that failed is reported where it happened."""
+    """A run without a verdict is not successful."""
     record: Any = SimpleNamespace(metadata={}, coverage=SimpleNamespace(exit_code=0))
     assert _strict_code(record) == 3
 
 
-def test_strict_starts_nothing_where_no_host_is_reached(tmp_path: Path) -> None:
-    """Why is said, and nothing is left; without it the command runs all the same."""
+def test_strict_does_not_start_the_command_without_hosts(tmp_path: Path) -> None:
+    """The reason is printed and no record is left; without --strict the command runs anyway."""
     options = [*FACTS, "--via", "ssh", *DEAF]
     done = run(tmp_path, "touch", "ran", options=[*options, "--strict"])
     assert done.returncode == 4, done.stderr
@@ -300,7 +300,7 @@ def test_strict_starts_nothing_where_no_host_is_reached(tmp_path: Path) -> None:
 
 
 def test_quiet_prints_a_failed_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rollbook: Rollbook) -> None:
-    """One line with the exit status and the record, which nothing else names; nothing if all went well."""
+    """One line with the exit status and the path of the record; nothing after a success."""
     monkeypatch.chdir(tmp_path)
     assert rollbook("run", "-q", *FACTS, "--", "true").err == ""
     done = rollbook("run", "-q", *FACTS, "--name", "bad", "--", "sh", "-c", "exit 5")
@@ -311,8 +311,8 @@ def test_quiet_prints_a_failed_command(tmp_path: Path, monkeypatch: pytest.Monke
     assert line.endswith(f"; record {path}")
 
 
-def test_missing_hosts_are_named_before_anything_else(tmp_path: Path) -> None:
-    """Not only after a benchmark of hours."""
+def test_missing_hosts_are_named_before_the_command_runs(tmp_path: Path) -> None:
+    """A user must not learn about them only after hours of benchmark."""
     hosts = [*DEAF, "-w", "localhost"]
     told = run(tmp_path, "sh", "-c", "echo started >&2", options=[*FACTS, *hosts]).stderr
     assert told.index("nowhere: ") < told.index("1 of 2 hosts complete") < told.index("started")
@@ -323,7 +323,7 @@ def test_missing_hosts_are_named_before_anything_else(tmp_path: Path) -> None:
 
 
 def test_a_key_that_is_gone_at_the_end(tmp_path: Path) -> None:
-    """The record is finished, and only its signature is said to be missing."""
+    """The record is finished, and only its signature is reported as missing."""
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True)
     options = [*FACTS, "--strict", "--sign", "key"]
     done = run(tmp_path, "rm", "key", "key.pub", options=options)
@@ -334,10 +334,8 @@ def test_a_key_that_is_gone_at_the_end(tmp_path: Path) -> None:
     assert verify(only_record(tmp_path).path).problems == []
 
 
-def test_the_time_of_a_host_is_what_was_said(
-    tmp_path: Path, rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By --timeout, or for the facts alone by the other option; neither cuts the other short."""
+def test_per_host_timeouts(tmp_path: Path, rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--cluster-collection-timeout takes precedence over --timeout."""
     found: list[float] = []
 
     def end(settings: Settings, *_: object, **__: object) -> NoReturn:
@@ -357,7 +355,7 @@ def test_the_time_of_a_host_is_what_was_said(
 
 
 def test_a_temporary_directory_with_a_long_name(tmp_path: Path) -> None:
-    """Marks come through all the same."""
+    """Marks still work."""
     place = tmp_path / ("x" * 100)
     place.mkdir()
     done = run(tmp_path, "sh", "-c", f"{MARK} second", env={**os.environ, "TMPDIR": str(place)})
@@ -366,7 +364,7 @@ def test_a_temporary_directory_with_a_long_name(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_below_stderr(tmp_path: Path) -> None:
-    """The command runs, and its exit code is its own."""
+    """The command runs and keeps its exit status."""
     argv = [*ROLLBOOK, "run", *FACTS, "--", "sh", "-c", "touch ran; exit 7"]
     with Path("/dev/full").open("w") as full:
         assert subprocess.run(argv, cwd=tmp_path, stderr=full, check=False).returncode == 7
@@ -383,15 +381,15 @@ def test_record_for_a_while(tmp_path: Path) -> None:
     assert (is_whole(series), series.samples >= 3) == (True, True)
 
 
-def test_record_says_nothing_before_it_is_sure_to_begin(rollbook: Rollbook) -> None:
-    """What cannot be is all that is said."""
+def test_record_prints_only_the_error_if_it_cannot_start(rollbook: Rollbook) -> None:
+    """The message about Ctrl-C is not printed."""
     ended = rollbook("record", "--results-dir", "/proc/nowhere")
     assert (ended.code, ended.err.count("\n")) == (2, 1), ended.err
     assert "cannot use /proc/nowhere" in ended.err
 
 
 def test_ctrl_c_until_the_record_is_abandoned(tmp_path: Path) -> None:
-    """The second Ctrl-C ends the command with its own code, and no later one changes that."""
+    """The second Ctrl-C ends the command with its own exit status, and no later one changes it."""
     code = "import time; from rollbook.api import finish; from rollbook.cli import main\n"
     code += "finish.finish = lambda *_, **__: time.sleep(60); main()"
     argv = [sys.executable, "-c", code, "record", *SERIES, "--duration", "0.5"]
@@ -407,8 +405,8 @@ def test_ctrl_c_until_the_record_is_abandoned(tmp_path: Path) -> None:
     assert "to finish it: rollbook recover" in messages
 
 
-def test_record_stopped_before_all_hosts_are_there(tmp_path: Path) -> None:
-    """What there is makes a record, and the host that gave nothing is in it."""
+def test_record_stopped_before_all_hosts_are_ready(tmp_path: Path) -> None:
+    """The data so far becomes a record, and the host without data is in it."""
     argv = [*ROLLBOOK, "record", *SERIES, "--via", "ssh", "-w", "nowhere", "--ssh-option", "ProxyCommand=sleep 60"]
     with subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         while not list(tmp_path.glob("out/record/*/raw/*.seg")):
@@ -421,7 +419,7 @@ def test_record_stopped_before_all_hosts_are_there(tmp_path: Path) -> None:
 
 
 def test_the_python_interface(tmp_path: Path) -> None:
-    """`with rollbook.record(...)`: the same record, phases and all."""
+    """`with rollbook.record(...)`: the same record, with its phases."""
     with record_block(results_dir=tmp_path / "out", interval=0.2, report=False) as recording:
         recording.mark("mine")
     assert "mine" in [phase.name for phase in recording.record.hosts.phases]
@@ -449,7 +447,7 @@ def test_a_real_fio_run(tmp_path: Path) -> None:
 
 
 def test_a_killed_collector_loses_at_most_what_was_not_flushed(tmp_path: Path) -> None:
-    """After kill -9 `recover` gives every flushed beat, and no agent is left."""
+    """After kill -9, `recover` restores every flushed beat, and no agent is left."""
     argv = [*ROLLBOOK, "record", *SERIES]
     with subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
         until_sampled(tmp_path / "out", hosts=1, samples=8)

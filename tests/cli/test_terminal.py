@@ -34,7 +34,7 @@ PATIENCE = 90  # the machine may be busy
 
 
 class Terminal:
-    """A program that is the leader of a session with a terminal of its own; we are who types and reads."""
+    """A program that leads a session with its own terminal; the test types and reads."""
 
     def __init__(self, directory: Path, argv: list[str]) -> None:
         self.text = b""
@@ -46,7 +46,7 @@ class Terminal:
         self.resize(33, 101)
 
     def resize(self, rows: int, columns: int) -> None:
-        """As if the window were pulled."""
+        """Resize the terminal, as a window does."""
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def type(self, keys: bytes) -> None:
@@ -54,7 +54,7 @@ class Terminal:
         os.write(self.fd, keys)
 
     def until(self, words: bytes, seconds: float = PATIENCE) -> bytes:
-        """Read until the words have come, after those waited for before; gives all text so far."""
+        """Read until the text appears after that of the previous call; returns all text so far."""
         deadline = time.monotonic() + seconds
         while self.text.find(words, self._at) < 0:
             assert time.monotonic() < deadline, self.text.decode("utf-8", "replace")
@@ -63,7 +63,7 @@ class Terminal:
         return self.text
 
     def end(self) -> int:
-        """Read to the end; gives the exit code as shells have it."""
+        """Read to the end; returns the exit code as a shell reports it."""
         deadline = time.monotonic() + PATIENCE
         while self._read():
             assert time.monotonic() < deadline, self.text.decode("utf-8", "replace")
@@ -91,7 +91,7 @@ def only_record(directory: Path) -> Record:
 
 
 def trapping(name: str) -> list[str]:
-    """A command that says it has heard a signal, and ends with 5."""
+    """A command that prints a line when it gets a signal, and exits with 5."""
     return ["sh", "-c", f"trap 'echo heard; exit 5' {name}; echo ready; while :; do sleep 0.1; done"]
 
 
@@ -109,8 +109,8 @@ def test_signals_reach_the_command(tmp_path: Path, name: str, key: bytes | None)
     assert only_record(tmp_path).hosts.end[0].status == "complete"
 
 
-def test_ctrl_c_comes_once_where_stdin_is_no_terminal(tmp_path: Path) -> None:
-    """The kernel has given it to the command already; mpirun takes a second one for an order to abort."""
+def test_ctrl_c_is_delivered_once_without_a_terminal_on_stdin(tmp_path: Path) -> None:
+    """The kernel has already sent it to the command; mpirun would abort at a second one."""
     code = "import signal,time; heard = []; signal.signal(signal.SIGINT, lambda *_: heard.append(print('heard'))); "
     code += "print('ready', flush=True); [time.sleep(0.1) for _ in range(600) if not heard]; time.sleep(1)"
     line = " ".join(["exec", *(f"'{word}'" for word in RUN), "--", sys.executable, "-c", f'"{code}"', "</dev/null"])
@@ -122,7 +122,7 @@ def test_ctrl_c_comes_once_where_stdin_is_no_terminal(tmp_path: Path) -> None:
 
 
 def test_a_second_ctrl_c_skips_the_end_snapshot(tmp_path: Path) -> None:
-    """The record is whole but for that, and the agent had the time to say what it cost."""
+    """The rest of the record is complete, and the agent had time to report its overhead."""
     script = "n=0; trap 'n=$((n+1)); echo heard $n' INT; echo ready; while [ $n -lt 2 ]; do sleep 0.1; done; exit 6"
     terminal = Terminal(tmp_path, [*SERIES, "--", "sh", "-c", script])
     terminal.until(b"ready")
@@ -140,7 +140,7 @@ def test_a_second_ctrl_c_skips_the_end_snapshot(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_before_the_command_starts(tmp_path: Path) -> None:
-    """Who is waited for is shown. Nothing was run: no record is left, and the code is that of an interruption."""
+    """Pending hosts are shown. No command ran: no record is left, and the exit code is 130."""
     terminal = Terminal(tmp_path, [*RUN, "--via", "ssh", "-w", "nowhere", *SILENT, "--", "touch", "ran"])
     terminal.until(b"0 of 1 host")
     terminal.until(b"waiting for nowhere")
@@ -153,7 +153,7 @@ def test_ctrl_c_before_the_command_starts(tmp_path: Path) -> None:
 
 
 def test_size(tmp_path: Path) -> None:
-    """The command's terminal has the size of ours, and is told when it changes, when it can be read."""
+    """The command's terminal has the size of ours, and the command is notified of changes."""
     code = "import os,signal,time; show=lambda *_: print('size', *os.get_terminal_size(1), flush=True); show(); "
     # Not signal.pause: a signal that arrives just before it would be shown only after the next one.
     code += "signal.signal(signal.SIGWINCH, show); print('ready', flush=True); [time.sleep(0.05) for _ in range(4000)]"
@@ -167,7 +167,7 @@ def test_size(tmp_path: Path) -> None:
 
 
 def test_size_without_a_terminal_to_read_from(tmp_path: Path) -> None:
-    """A command in a pipe still has as wide a terminal as it writes to."""
+    """A command in a pipe still has a terminal as wide as the one it writes to."""
     code = "import os; print('size', *os.get_terminal_size(1))"
     line = " ".join(["echo | exec", *(f"'{word}'" for word in RUN), "--", sys.executable, "-c", f'"{code}"'])
     terminal = Terminal(tmp_path, ["sh", "-c", line])
@@ -176,7 +176,7 @@ def test_size_without_a_terminal_to_read_from(tmp_path: Path) -> None:
 
 
 def test_job_control(tmp_path: Path) -> None:
-    """Ctrl-Z stops command and recorder, `fg` lets both go on; no host is taken for lost meanwhile."""
+    """Ctrl-Z stops command and recorder, `fg` continues both; no host counts as lost meanwhile."""
     silence = 3.0
     main = f"from rollbook.collect import stream; stream.SILENCE = {silence}; {MAIN}"
     terminal = Terminal(tmp_path, ["bash", "--norc", "--noediting", "-i"])
@@ -209,7 +209,7 @@ def test_job_control(tmp_path: Path) -> None:
 
 
 def test_an_interactive_shell_has_job_control(tmp_path: Path) -> None:
-    """It has the terminal itself: it complains about nothing, and its jobs can be moved and interrupted."""
+    """It has the terminal itself: it prints no warning, and its jobs can be moved and interrupted."""
     terminal = Terminal(tmp_path, [*RUN, "--", "bash", "--norc", "--noediting"])
     terminal.until(b"bash-")
     terminal.type(b"sleep 300 &\n")
@@ -253,8 +253,8 @@ def test_a_terminal_that_is_closed(tmp_path: Path) -> None:
     assert only_record(tmp_path).hosts.end[0].status == "complete"
 
 
-def test_what_is_typed_is_the_commands(tmp_path: Path) -> None:
-    """Prompts, echo and its absence are as without us."""
+def test_keys_reach_the_command(tmp_path: Path) -> None:
+    """Prompts and echo are the same as without Rollbook."""
     terminal = Terminal(tmp_path, [*RUN, "--", "bash", "-c", "read -p name: x; read -s -p word: y; echo =$x=$y="])
     terminal.until(b"name:")
     terminal.type(b"ann\n")
@@ -297,7 +297,7 @@ def test_a_slow_reader_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_an_output_that_does_not_block_loses_nothing() -> None:
-    """Whoever shares our output may have made it so: a full pipe is waited for, as one that blocks is."""
+    """Another process may have made our output non-blocking: we still wait until a full pipe is read."""
     theirs, ours = os.pipe()
     os.set_blocking(ours, False)
     with os.fdopen(theirs, "rb") as reader, concurrent.futures.ThreadPoolExecutor(1) as threads:
@@ -309,7 +309,7 @@ def test_an_output_that_does_not_block_loses_nothing() -> None:
 
 
 def test_a_reader_that_goes_away_ends_the_command(tmp_path: Path) -> None:
-    """As without us, where it would be told by a signal; the record is finished with the code of that."""
+    """The command gets the same signal as without Rollbook; the record is finished with that exit status."""
     with subprocess.Popen([*RUN, "--", "yes"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.read(4) == b"y\ny\n"
@@ -322,7 +322,7 @@ def test_a_reader_that_goes_away_ends_the_command(tmp_path: Path) -> None:
 
 
 def test_a_child_left_behind_is_not_waited_for(tmp_path: Path) -> None:
-    """It holds our pipe open; the record is finished all the same."""
+    """It keeps our pipe open; the record is finished anyway."""
     began = time.monotonic()
     argv = [*RUN, "--", "sh", "-c", "sleep 300 & echo $!"]
     done = subprocess.run(argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)

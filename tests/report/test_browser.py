@@ -68,7 +68,7 @@ def straggler(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def page(window: Browser, straggler: Path) -> Iterator[Browser]:
-    """The page, freshly opened; at the end it must have said nothing and asked for nothing."""
+    """The page, freshly opened; at the end it must have logged nothing and requested nothing."""
     window.resize(1440, 900)
     window.prefer(dark=False)
     window.console(), window.requests()
@@ -126,7 +126,7 @@ def test_cursor_is_shared(page: Browser) -> None:
 
 
 def test_host_on_click_and_by_keys(page: Browser) -> None:
-    """A click on a row opens its host; j and k go on; Escape closes."""
+    """A click on a row opens its host; j and k select the next and previous one; Escape closes it."""
     page.drag(HEAT, (300, 95), (300, 95))
     page.wait("document.querySelector('.panel h2')")
     assert text(page, ".panel h2") == "node07"
@@ -153,8 +153,8 @@ area.dispatchEvent(new PointerEvent(kind, { clientX, clientY, button, pointerId:
 PLACE_OF = "const width = document.querySelector('.timeline .plot').clientWidth - 116; return 96 + width * arguments[0]"
 
 
-def test_the_time_line_takes_a_click_for_a_click(page: Browser) -> None:
-    """One that trembles opens the mark; the other button and a pointer that was taken away drag nothing."""
+def test_a_click_on_the_timeline_is_not_a_drag(page: Browser) -> None:
+    """A click that moves slightly opens the mark; other buttons and a cancelled pointer drag nothing."""
     gap = page.script(PLACE_OF, 340 / 600)
     before = text(page, ".timeline .range")
 
@@ -178,7 +178,7 @@ def test_the_time_line_takes_a_click_for_a_click(page: Browser) -> None:
 
 
 def test_the_host_chosen_last_is_drawn_once(page: Browser) -> None:
-    """However often it was chosen, and left, while its charts were still being made."""
+    """Even if hosts were selected and closed repeatedly while charts were still being drawn."""
     for key in ("j", "j", "k", "j", "k"):
         page.press(key)
     drawn = "document.querySelectorAll('.panel .lines').length"
@@ -194,7 +194,7 @@ def test_the_host_chosen_last_is_drawn_once(page: Browser) -> None:
 
 
 def test_outlier_leads_to_its_place(page: Browser) -> None:
-    """The sentence zooms to its time and opens its host."""
+    """A click on an outlier zooms to its time and opens its host."""
     page.click("#headlines .warn .link")
     page.wait("document.querySelector('.panel h2')")
     assert text(page, ".panel h2") == "node07"
@@ -235,8 +235,8 @@ def test_keys_in_a_heat_map(page: Browser) -> None:
     assert text(page, ".panel h2") == "node02"
 
 
-def test_everything_has_a_name(page: Browser) -> None:
-    """Whatever can be focused or is a picture says what it is."""
+def test_everything_has_an_accessible_name(page: Browser) -> None:
+    """Every focusable element and every picture has a label."""
     page.click("#headlines .warn .link")
     page.wait("document.querySelectorAll('.panel .uplot').length > 4")
     names = page.script(
@@ -258,7 +258,7 @@ PAIRS = [
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_contrast(page: Browser, *, dark: bool) -> None:
-    """Text can be read in the light and in the dark: at least 4.5 to 1 (WCAG 2.2, 1.4.3)."""
+    """Text is readable in the light and the dark theme: at least 4.5 to 1 (WCAG 2.2, 1.4.3)."""
     page.prefer(dark=dark)
     page.wait(f"document.documentElement.dataset.theme === '{'dark' if dark else 'light'}'")
     poor = {pair: ratio for pair in PAIRS if (ratio := page.script(CONTRAST, *pair)) < 4.5}
@@ -266,14 +266,14 @@ def test_contrast(page: Browser, *, dark: bool) -> None:
 
 
 def test_small_screen_has_no_sideways_scrolling(page: Browser) -> None:
-    """A narrow window shows everything below each other."""
+    """A narrow window stacks everything in one column."""
     page.resize(500, 800)
     width, inner = page.script("return [document.documentElement.scrollWidth, innerWidth]")
     assert width <= inner
 
 
-def test_paper(page: Browser) -> None:
-    """The page can be printed, also in dark mode, with all charts, also those that were never scrolled into view."""
+def test_printing(page: Browser) -> None:
+    """The page can be printed, even in dark mode, with all charts, including those never scrolled into view."""
     dark = "document.documentElement.dataset.theme === 'dark'"
     page.prefer(dark=True)
     page.wait(dark)
@@ -290,7 +290,7 @@ def test_paper(page: Browser) -> None:
 
 
 def test_phases(window: Browser, tmp_path: Path) -> None:
-    """A row for each phase that was sampled, of the metric chosen; its name leads there, its slowest host to that."""
+    """A row for each sampled phase; its name zooms to the phase, its slowest host opens that host."""
     names = ("mean", "p50", "p95", "max", "hosts_p50")
 
     def row(phase: str, metric: str, first: float, slowest: str | None = None) -> dict[str, Any]:
@@ -334,7 +334,7 @@ def test_phases(window: Browser, tmp_path: Path) -> None:
 
 
 def test_findings_are_at_the_top_and_lead_to_their_evidence(window: Browser, tmp_path: Path) -> None:
-    """A line each beside those who stand out; one that says when is marked on the time line and leads there."""
+    """A line for each finding next to the outliers; a finding with a time is also on the timeline."""
     start = report_records.START_NS + 60 * 10**9
     when = {"start_ns": start, "end_ns": start + 30 * 10**9, "resets": 4}
     late = Finding(message="the link was reset", hosts=["node2"], severity="fail", evidence=when, advice="Look at it.")
@@ -375,7 +375,7 @@ def test_findings_are_at_the_top_and_lead_to_their_evidence(window: Browser, tmp
 
 
 def test_text_of_a_hostile_host_stays_text(window: Browser, tmp_path: Path) -> None:
-    """Markup in names, mounts and the kernel's banner is shown, and nothing of it runs."""
+    """Markup in names, mounts and the kernel's banner is shown and never run."""
     path = tmp_path / "report.html"
     path.write_text(html(hostile(tmp_path)))
     window.console(), window.requests()

@@ -52,7 +52,7 @@ def grid(samples: Samples, axis: Axis) -> Grid:
 
 
 def decoded(*grids: Grid) -> list[dict[str, Any]]:
-    """What the page's script makes of the packed cells of each grid, row by row."""
+    """The cells of each grid as the page's script decodes them, row by row."""
     packed = [pack(cells) for cells in grids]
     text = json.dumps([{name: getattr(cells, name) for name in cells.__struct_fields__} for cells in packed])
     ran = node(
@@ -103,14 +103,14 @@ def test_a_late_or_early_sample_stays_in_its_bucket() -> None:
 
 
 def test_cells_are_centred_on_beats() -> None:
-    """Also where the first sample was taken between two, as a command began."""
+    """Even if the first sample was taken between two beats, when a command started."""
     early = SeriesHost(name="a", status="complete", first_ns=100 * SECOND + SECOND // 4, last_ns=102 * SECOND)
     run = RecordHosts(started_ns=100 * SECOND, ended_ns=103 * SECOND, interval_seconds=0.5, series=[early])
     assert sampled_span(run) == (100 * SECOND + SECOND // 2, 102 * SECOND, SECOND // 2)
 
 
 def test_peaks_survive() -> None:
-    """The greatest and the least sample of a bucket reach the page."""
+    """The maximum and the minimum sample of a bucket reach the page."""
     axis = Axis(0, 8 * SECOND, 3, 8)
     values = [1.0] * 24
     values[13] = 900.0
@@ -136,7 +136,7 @@ def test_absent_is_not_zero() -> None:
 
 
 def test_devices_are_rows_of_their_own_in_natural_order() -> None:
-    """Rows are sorted as people count."""
+    """n2 comes before n10, and each host's devices are sorted by name."""
     samples: Samples = [("n10", "sda", 0, 1.0), ("n2", "sdb", 0, 2.0), ("n2", "sda", 0, 3.0)]
     cells = grid(samples, Axis.of(0, 0, SECOND, 3))
     assert [str(row) for row in cells.rows] == ["n2 sda", "n2 sdb", "n10 sda"]
@@ -144,13 +144,13 @@ def test_devices_are_rows_of_their_own_in_natural_order() -> None:
 
 
 def test_a_column_without_samples_has_no_grid() -> None:
-    """Nothing to draw is nothing."""
+    """There is nothing to draw."""
     found = tables([("a", "", 0, None)])
     assert found.grids("rates", ["value"], Axis.of(0, 0, SECOND, 1), found.devices("rates")) == {}
 
 
-def test_no_such_view() -> None:
-    """What a record does not have is empty, not an error."""
+def test_a_view_that_the_record_lacks() -> None:
+    """The result is empty, not an error."""
     assert tables([]).columns("gpus") == set()
 
 
@@ -177,8 +177,8 @@ def test_what_is_packed_is_read_back(cases: list[list[list[float | None]]]) -> N
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 0), (0, 1e-9), (0, 1e18), (-5, 5), (-1e18, -1)])
-def test_steps_are_as_many_as_promised(low: float, high: float) -> None:
-    """None is more than what can be packed."""
+def test_steps_fit_the_packed_format(low: float, high: float) -> None:
+    """No step is larger than what can be packed."""
     scale = Scale.of(low, high)
     found = duckdb.execute(f"SELECT {scale.sql('v')} FROM (VALUES (?::DOUBLE), (?), (NULL)) t(v)", [low, high])
     steps = [step for (step,) in found.fetchall()]

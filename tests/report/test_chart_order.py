@@ -33,12 +33,12 @@ def grids(seed: int, at: int) -> list[tuple[Metric, Grid]]:
 
 @pytest.mark.parametrize("at", range(SAMPLES))
 def test_every_sample_counts(at: int) -> None:
-    """One busy sample is seen wherever it is, and noise does not change the order."""
+    """A single busy sample counts, wherever it is, and noise does not change the order."""
     chosen = {tuple(highlights(grids(seed, at), [])) for seed in range(10)}
     assert len(chosen) == 1
     assert chosen.pop()[0] == "disk_write"
 
 
 def test_outliers_come_first() -> None:
-    """The metrics in which hosts differ lead, whatever else moves."""
+    """Metrics with outliers come first, however much others vary."""
     assert highlights(grids(1, 4), ["net_rx", "gone"])[:2] == ["net_rx", "disk_write"]

@@ -98,7 +98,7 @@ def parsed(text: str) -> Elements:
 
 
 def test_text_of_hosts_is_only_in_the_document(tmp_path: Path) -> None:
-    """No element, no script comes from a host's text."""
+    """No element and no script contains a host's text."""
     text = html(hostile(tmp_path))
     elements = parsed(text)
     assert sorted({tag for tag in elements.tags if tag[0] != "/"}) == [
@@ -121,7 +121,7 @@ def test_text_of_hosts_is_only_in_the_document(tmp_path: Path) -> None:
 
 
 def test_nothing_can_be_loaded_and_only_the_one_script_runs(tmp_path: Path) -> None:
-    """The policy names what is there and nothing else."""
+    """The content security policy allows the embedded script and style only."""
     elements = parsed(html(hostile(tmp_path)))
     policy = next(a["content"] for a, _ in elements.scripts if a.get("http-equiv") == "Content-Security-Policy")
     assert policy is not None
@@ -147,7 +147,7 @@ def test_what_a_hostile_host_sends_is_kept_word_for_word(tmp_path: Path) -> None
 
 
 def test_straggler_is_named_with_numbers(tmp_path: Path) -> None:
-    """The sentence has host, device, ratio, values and time."""
+    """The message has host, device, ratio, values and time."""
     views = tables(32, 3600, slow=((17, 9.0, 0.07, 0.32),))
     page = build(report_records.check(report_records.run(tmp_path, 32, 3600), views), views)
     (finding,) = page.findings
@@ -169,8 +169,8 @@ def test_straggler_is_named_with_numbers(tmp_path: Path) -> None:
     assert sum(chart.highlight is not None for chart in page.charts) == 6
 
 
-def test_from_counters_to_words(tmp_path: Path) -> None:
-    """From the tables of a record, through its rates, the same straggler comes out."""
+def test_an_outlier_from_counters_to_the_message(tmp_path: Path) -> None:
+    """`check`, page, SQL and summary name the outlier that is in the tables of a record."""
     run = report_records.run(tmp_path, 8, 600)
     report_records.write_series(report_records.tables(8, 600, slow=((3, 9.0, 0.1, 0.5),)), tmp_path)
     (tmp_path / "findings.json").write_bytes(encode(rollbook.check(tmp_path)))
@@ -188,19 +188,19 @@ def test_from_counters_to_words(tmp_path: Path) -> None:
     assert {chart["id"] for chart in page["charts"]} >= {"cpu_busy", "disk_read", "net_rx", "psi_io", "mem_available"}
 
 
-def test_healthy_run_says_so(tmp_path: Path) -> None:
+def test_a_healthy_run_has_no_findings(tmp_path: Path) -> None:
     """Noise is not a finding."""
     views = tables(32, 600)
     page = build(report_records.check(report_records.run(tmp_path, 32, 600), views), views)
     assert page.findings == []
-    assert page.verdict.headline == "All well: 32 hosts complete"
-    assert page.no_findings == "No rule found anything, and no host differs from its peers."
+    assert page.verdict.headline == "No problems: 32 hosts complete"
+    assert page.no_findings == "No findings, and no host differs from its peers."
     assert any("Memory pressure" in note for note in page.notes)  # always zero, said and not drawn
     assert "psi_memory" not in {chart.id for chart in page.charts}
 
 
-def test_down_sampling_is_said(tmp_path: Path) -> None:
-    """How samples became cells is on the page."""
+def test_downsampling_is_noted(tmp_path: Path) -> None:
+    """The page explains how samples became cells."""
     page = build(report_records.run(tmp_path, 32, 3600), tables(32, 3600))
     assert any(
         "a cell of 9 s shows the minimum, mean and maximum of 9 samples" in note and "peaks stay visible" in note
@@ -228,8 +228,8 @@ def test_partial_run(tmp_path: Path) -> None:
     assert page.marks[0].kind == "command"
 
 
-def test_a_finding_that_says_when_is_on_the_time_line(tmp_path: Path) -> None:
-    """Its evidence has the time; others hold for the whole run and are in the list alone."""
+def test_a_finding_with_a_time_is_on_the_timeline(tmp_path: Path) -> None:
+    """Its evidence has the time; findings about the whole run are in the list only."""
     when = {"start_ns": report_records.START_NS, "end_ns": report_records.START_NS + 10**9}
     results = [Finding(message="then", hosts=["node2"], evidence=when), Finding(message="always", hosts=["node2"])]
     found = Findings.of("now", [], [RuleResult(id="odd", outcome="fail", findings=results)])
@@ -260,8 +260,8 @@ def _swap(priority: int) -> dict[str, Any]:
     return {"swaps": [row]}
 
 
-def test_shared_is_what_all_who_told_have() -> None:
-    """Not what they differ on under another name, what one has alone, or what one could not tell."""
+def test_equal_facts() -> None:
+    """Only facts that all hosts that returned them agree on; not those of one host only, and not unreadable ones."""
     _, equal, _ = compared(host_results({"n[1-2]": _swap(-2), "n3": _swap(10)}))
     assert {fact.field for fact in equal if fact.source == "swaps"} == set()
     bonds = [{"bond": name, "mode": "802.3ad"} for name in ("bond0", "bond1")]
@@ -274,8 +274,8 @@ def test_shared_is_what_all_who_told_have() -> None:
     assert [fact.values for fact in equal if fact.source == "thp"] == [[("madvise", "n[1-2]")]]
 
 
-def test_phases_of_the_command_may_be_called_as_ours(tmp_path: Path) -> None:
-    """The command ends with the last phase `after`, and shows those it set itself; one without an end has none."""
+def test_phases_of_the_command_may_have_our_names(tmp_path: Path) -> None:
+    """The command ends at the last phase `after`; its own phases are shown; one without an end has none."""
     run = report_records.run(tmp_path, 3, 100)
     at = [report_records.START_NS + second * 10**9 for second in (0, 10, 20, 90, 100)]
     names = ("command", "after", "command", "after")
@@ -298,17 +298,17 @@ def test_phases_of_the_command_may_be_called_as_ours(tmp_path: Path) -> None:
 
 
 def test_what_was_not_checked_is_not_called_fine(tmp_path: Path) -> None:
-    """Neither a record without findings, nor one whose outliers could not be looked for."""
+    """Neither a record without findings, nor one whose outliers could not be searched for."""
     run = report_records.run(tmp_path, 3, 60)
     page = build(run, None)
     assert page.no_findings.startswith("This record has not been checked")
     assert (page.verdict.level, page.verdict.headline) == ("open", "Not checked: 3 hosts complete")
     for rules, text in (
-        ([], "outliers: not looked for"),
+        ([], "outliers: not searched for"),
         ([RuleResult(id="host-outlier", outcome="not-applicable", note="too few hosts")], "outliers: too few hosts"),
     ):
         (tmp_path / "findings.json").write_bytes(encode(Findings.of("now", [], rules)))
-        assert build(run, None).no_findings == f"No rule found anything; {text}."
+        assert build(run, None).no_findings == f"No findings; {text}."
 
 
 def test_record_without_a_series(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_record_without_a_series(tmp_path: Path) -> None:
 
 
 def test_report_command(tmp_path: Path) -> None:
-    """The command writes the page into the record or where it is told, but over no other file of the record."""
+    """The command writes the page into the record or to `-o`, but never over another file of the record."""
     record = tmp_path / "record"
     record.mkdir()
     report_records.run(record, 3, 60)
@@ -337,7 +337,7 @@ def test_report_command(tmp_path: Path) -> None:
 
 
 def test_page_is_one_document_that_reads_back(tmp_path: Path) -> None:
-    """What is in the page is the document."""
+    """The JSON in the page equals the document."""
     page = build(report_records.run(tmp_path, 3, 60), tables(3, 60))
     text = html(page)
     data = next(text for a, text in parsed(text).scripts if a.get("type") == "application/json")
@@ -356,8 +356,8 @@ LONG = FindingShown("x", "fail", f"a, {'b' * 80}, {'c' * 20}", "n1", [1], [], {}
 SILENT = FindingShown("x", "fail", "known", "n1", [1], [], {}, "", "planned, until 2027-01-01")
 NOTHING = Findings.of("now", [], [])
 VERDICTS: dict[str, tuple[list[Any], str, str]] = {
-    "all well": ([None, HOSTS, []], "good", "All well: 4 hosts complete"),
-    "silenced": ([None, HOSTS, [SILENT]], "good", "All well: 4 hosts complete"),
+    "all well": ([None, HOSTS, []], "good", "No problems: 4 hosts complete"),
+    "silenced": ([None, HOSTS, [SILENT]], "good", "No problems: 4 hosts complete"),
     "command failed": (
         [CommandShown("x", 2), HOSTS, [WARN]],
         "bad",
@@ -380,7 +380,7 @@ VERDICTS: dict[str, tuple[list[Any], str, str]] = {
         "bad",
         "Problems: the command failed with exit status 2",
     ),
-    "one host": ([None, HOSTS[:1], []], "good", "All well: 1 host complete"),
+    "one host": ([None, HOSTS[:1], []], "good", "No problems: 1 host complete"),
     "the only host lost": ([None, [LOST], [MISSING]], "bad", "Problems: gone returned no data: refused"),
     "all lost": ([None, REFUSED, []], "bad", "Problems: no host returned data: a and 1 other cause"),
     "the only host partial": ([None, PARTIAL[:1], []], "warn", "Worth a look: p0 is partial: cut off"),
@@ -391,7 +391,7 @@ VERDICTS: dict[str, tuple[list[Any], str, str]] = {
 
 @pytest.mark.parametrize("name", VERDICTS)
 def test_verdict(name: str) -> None:
-    """The worst thing is said first."""
+    """The worst problem comes first."""
     given, level, headline = VERDICTS[name]
     found = verdict(given[0], given[1], given[2], NOTHING)
     assert (found.level, found.headline) == (level, headline)
@@ -422,7 +422,7 @@ def test_number_and_clock() -> None:
 
 
 def test_phases_of_one_name(tmp_path: Path) -> None:
-    """The first of two was too short for a sample: what is told is that of the second, at its own time."""
+    """The first of two was too short for a sample: the statistics are those of the second, at its own time."""
     told = dict.fromkeys(("mean", "p50", "p95", "max", "hosts_p50"), 7.0)
     row = {"number": 1, "phase": "epoch", "metric": "cpu_busy", **told, "slowest_host": None}
     run = report_records.run(tmp_path, 2, 100, phase_statistics=[row])
@@ -435,6 +435,6 @@ def test_phases_of_one_name(tmp_path: Path) -> None:
     assert (shown.name, shown.start, shown.end) == ("epoch", second.start_ns / 1e6, second.end_ns / 1e6)
 
 
-def test_the_verdict_keeps_host_sets() -> None:
-    """What a program printed follows a blank, in brackets, and is left out; the brackets of a nodeset are not."""
+def test_the_verdict_keeps_nodesets() -> None:
+    """Program output in brackets after a blank is left out; the brackets of a nodeset are kept."""
     assert _short("load differs (node[01-16]) [cat: no such file]") == "load differs (node[01-16])"

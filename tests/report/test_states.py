@@ -120,7 +120,7 @@ def test_a_single_host(window: Browser, tmp_path: Path) -> None:
     assert text(page, ".chart .key").strip() == "every sample"
     assert page.script(GRID_LINES, ".chart .uplot canvas") >= 3, "an axis with one or two values says little"
     assert page.script("return document.querySelector('#phase-metric').value") == "Disk write", "what changed most"
-    assert "95 % of them" in text(page, "#phases")
+    assert "95 % of the samples" in text(page, "#phases")
     assert "Slowest host" not in text(page, "#phases")
 
 
@@ -149,7 +149,7 @@ def beat_of_devices(beat: int) -> dict[str, dict[str, str]]:
 
 
 def test_requests_of_disks_and_the_state_of_gpus(window: Browser, tmp_path: Path) -> None:
-    """From the text that a host sends to what a person reads under the pointer, and in the table at the top."""
+    """From the text that a host sends to the readout under the pointer and the table at the top."""
     path = tmp_path / "test" / "20261115_120000"
     start = time.time_ns() // 10**9 * 10**9 - 20 * 10**9
     script = Script(path / "raw", ["node1"], tuple(beat_of_devices(0)), started_ns=start)
@@ -176,7 +176,7 @@ def test_requests_of_disks_and_the_state_of_gpus(window: Browser, tmp_path: Path
 
 
 def test_a_failed_command(window: Browser, tmp_path: Path) -> None:
-    """The headline says so, and the last lines of its stderr are below it."""
+    """The headline reports it, followed by the last lines of its stderr."""
     run = report_records.run(tmp_path, 2, 60, code=3)
     run.metadata["command_output_files"] = [{"stdout": "stdout.log", "stderr": "stderr.log"}]
     (tmp_path / "stderr.log").write_bytes(b"start\n" * 20 + b"Traceback\n\x1b]0;x\x1b[1;31mValueError: <b>no</b>\n")
@@ -196,15 +196,15 @@ def test_a_run_of_two_samples(window: Browser, tmp_path: Path) -> None:
 
 
 def test_a_run_without_hosts(window: Browser, tmp_path: Path) -> None:
-    """It says so, and has no empty tables."""
+    """The headline says that no hosts were recorded, and there are no empty tables."""
     page = shown(window, tmp_path, report_records.run(tmp_path, 0, 60), None)
     assert text(page, "#verdict") == "No hosts were recorded"
     assert "none recorded" in text(page, ".tiles")
     assert page.script("return document.querySelectorAll('#hosts, #facts, .keys dt').length") == 0
 
 
-def test_hosts_that_failed_alike(window: Browser, tmp_path: Path) -> None:
-    """The headline has the cause in words, without what ssh printed; names of hosts are never broken."""
+def test_hosts_with_the_same_failure(window: Browser, tmp_path: Path) -> None:
+    """The headline has the cause without ssh's output; host names are never broken."""
     lost = {number: REFUSED.format(f"node{number:02}") for number in (9, 10, 11, 12)}
     run = report_records.run(tmp_path, 16, 60, lost=lost)
     page = shown(window, tmp_path, run, tables(16, 60, lost=lost), width=1400)
@@ -216,16 +216,16 @@ def test_hosts_that_failed_alike(window: Browser, tmp_path: Path) -> None:
 
 
 def test_a_snapshot_that_was_not_checked(window: Browser, tmp_path: Path) -> None:
-    """It is neither well nor unchanged."""
+    """It is called neither good nor unchanged."""
     run = report_records.run(tmp_path, 3, 60)
     page = shown(window, tmp_path, run, None)
     assert text(page, "#verdict") == "Not checked: 3 hosts complete"
-    assert "All well" not in text(page, "main")
+    assert "No problems" not in text(page, "main")
     assert "Facts were read once" in text(page, "#facts")
 
 
 def test_losses_of_sources(window: Browser, tmp_path: Path) -> None:
-    """A source that was lost for a while is on the time line and with its host."""
+    """A source that was lost for a while is on the timeline and with its host."""
     run = report_records.run(tmp_path, 3, 600)
     at = report_records.START_NS
     gap = Gap(at + 100 * 10**9, at + 160 * 10**9, "timed-out")

@@ -43,8 +43,8 @@ def test_means_are_weighted_by_the_length_of_phases(tmp_path: Path) -> None:
     assert [(one.name, round(one.seconds)) for one in summarise(run).phases] == [("epoch 1", 74), ("checkpoint", 16)]
 
 
-def test_what_is_negligible_did_not_move(tmp_path: Path) -> None:
-    """Nor did the latency of a handful of requests."""
+def test_negligible_metrics_are_left_out(tmp_path: Path) -> None:
+    """Nor is the latency of a handful of requests shown."""
     rows = [
         *statistics("disk_read", (1e5,)),
         *statistics("disk_reads", (2.0,)),
@@ -72,7 +72,7 @@ def test_results_against_the_bytes_of_the_hosts(tmp_path: Path, share: float, ag
 
 
 def test_a_failure_comes_first(tmp_path: Path) -> None:
-    """With the signal that killed the command and the last lines of its stderr."""
+    """The first lines name the signal that killed the command, and show the last lines of its stderr."""
     run = record(tmp_path, code=137)
     run.metadata["command_output_files"] = [{"stdout": "stdout.log", "stderr": "stderr.log"}]
     (tmp_path / "stderr.log").write_text("\n".join(map(str, range(20))) + "\n\n")
@@ -82,7 +82,7 @@ def test_a_failure_comes_first(tmp_path: Path) -> None:
 
 
 def test_the_last_lines_of_a_command_at_a_terminal(tmp_path: Path) -> None:
-    """Its stdout.log has both outputs; the page shows its last lines, the summary not: the terminal has shown them."""
+    """stdout.log has both streams; the page shows its last lines, the summary does not: they are on the screen."""
     run = record(tmp_path, code=3)
     run.metadata["command_output_files"] = [{"stdout": "stdout.log", "stderr": "stderr.log"}]
     (tmp_path / "stdout.log").write_bytes(b"one\r\n\x1b[1;31mno disk\x1b[0m\r\n")
@@ -122,8 +122,8 @@ DEGENERATE: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", DEGENERATE)
-def test_what_hardly_is_there_reads_well(tmp_path: Path, name: str) -> None:
-    """Nothing, one thing and nothing left, in the terminal; such records have a page and a notebook's view, too."""
+def test_nearly_empty_records(tmp_path: Path, name: str) -> None:
+    """The summary of records without hosts, samples or findings is correct; they have a page and a notebook view."""
     given, expected = DEGENERATE[name]
     run = record(tmp_path / "record", **given)
     lines = printed(run, tmp_path)

@@ -58,7 +58,7 @@ RARE = tuple(name for name, metric in metrics.watched().items() if metrics.parts
 
 @pytest.mark.parametrize("name", TRUTH)
 def test_rates_follow_the_rules_of_records(name: str) -> None:
-    """What must come of counters in a record comes of them live."""
+    """Counters give the same rates live as in a record."""
     reads, expected = TRUTH[name]
     rates, found = HostMetrics(1.0), []
     source = catalogue.source("net_dev")
@@ -104,7 +104,7 @@ def test_live_rates_are_those_of_the_record(tmp_path: Path) -> None:
 
 
 def test_a_lost_sample_gives_no_wrong_values(tmp_path: Path) -> None:
-    """What follows a lost sample waits for a text that is whole, also where another frame came in between."""
+    """After a lost sample, the next full text is awaited, even if other frames arrive in between."""
     frames = record_this_machine(tmp_path / "raw", beats=10, interval=0.2, names=(*SAMPLED, *FACTS))
     samples = [number for number, frame in enumerate(frames) if frame.kind == "S"]
     plan = Plan.of([catalogue.source(name) for name in (*SAMPLED, *FACTS)])
@@ -130,8 +130,8 @@ def busy(name: str, sectors: int) -> FakeHost:
     return FakeHost(pages={**pages, "/proc/diskstats": lambda seconds: disk.format(int(sectors * seconds))})
 
 
-def test_the_unusual_come_first() -> None:
-    """One of eight writes far more than the rest, one refuses us, one has no Python: each is in its place."""
+def test_unusual_hosts_come_first() -> None:
+    """One of eight writes far more than the rest, one refuses the login, one has no Python."""
     hosts = {f"n{number}": busy(f"n{number}", 100_000) for number in range(8)}
     hosts["n5"] = busy("n5", 900_000)
     hosts["n6"] = FakeHost(fails=Refused("key rejected"))
@@ -149,7 +149,7 @@ def test_the_unusual_come_first() -> None:
 
 
 def test_a_host_without_python_is_not_silent() -> None:
-    """It beats in whole seconds, however often is asked for: its rates are there, and stay until its next beat."""
+    """It samples in whole seconds, whatever the interval; its rates are shown until its next beat."""
     live = Live([Host("a")], lambda _: Fake({}), interval=0.1)
     live.event({"event": "connected", "hello": {"kind": "sh"}, "method": "ssh"}, host=0)
     number = {name: number for number, name in enumerate(SAMPLED)}
@@ -205,7 +205,7 @@ class Scripted:
     """A feed that the test itself drives."""
 
     def __init__(self, names: list[str]) -> None:
-        self.board, self.ended, self.held = Board(names, 1.0), False, False
+        self.board, self.ended, self.paused = Board(names, 1.0), False, False
         self.place: tuple[int, int] | None = None
         self._second = 0
 
@@ -214,9 +214,9 @@ class Scripted:
         self._second += 1
         filled(self.board, START + self._second * SECOND, values, but=but)
 
-    def hold(self, held: bool) -> None:
+    def pause(self, paused: bool) -> None:
         """Remember it."""
-        self.held = held
+        self.paused = paused
 
     def seek(self, beat: int) -> None:
         """There is nothing to seek in."""
@@ -249,7 +249,7 @@ def details_of(app: WatchApp) -> str:
 
 
 def test_the_screen() -> None:
-    """Keys and clicks order the table; Enter shows one host; a host that drops out is seen; the cursor stays."""
+    """Keys and clicks sort the table; Enter opens a host; a lost host is shown; the cursor stays on its host."""
     feed = Scripted([f"n{number}" for number in range(1, 8)])
 
     async def main() -> None:
@@ -292,7 +292,7 @@ def test_the_screen() -> None:
             feed.beat({})
             await until_true(lambda: "back" in details_of(app))  # details follow the host
             await pilot.press("escape", "space")
-            assert feed.held
+            assert feed.paused
             await pilot.press("end")
             assert app.screen.query_one(HostTable).cursor == 6, "live hosts have no end to seek: the cursor moves"
             await pilot.press("comma", "q")
@@ -318,7 +318,7 @@ def test_help() -> None:
 
 
 def test_columns_are_as_wide_as_needed() -> None:
-    """An empty column takes the width of its heading; the trend makes room for metrics, and is there where they fit."""
+    """An empty column is as wide as its heading; the trend moves if the first metrics would not fit."""
     feed = Scripted(["n1"])
 
     async def main(width: int) -> str:
@@ -337,7 +337,7 @@ def test_columns_are_as_wide_as_needed() -> None:
 
 @pytest.mark.parametrize("width", [100, 110])
 def test_network_and_memory_fit_the_terminal(width: int) -> None:
-    """Also with long values, and with a host that is unusual."""
+    """Even with long values and an unusual host."""
     feed = Scripted([f"node{number:02}" for number in range(1, 9)])
     values = dict.fromkeys(("disk_read", "disk_write", "net_rx", "net_tx", "mem_available"), 987.6 * 2**30)
 
@@ -358,8 +358,8 @@ def test_network_and_memory_fit_the_terminal(width: int) -> None:
     assert " 988 GiB " in first
 
 
-def test_what_is_held_stays() -> None:
-    """Whatever live hosts do meanwhile, and however it is looked at; a column that appears harms nothing."""
+def test_a_paused_screen_does_not_change() -> None:
+    """Whatever live hosts do meanwhile; a new column does no harm."""
     feed = Scripted(["n1", "n2", "n3"])
 
     def of(name: str, app: WatchApp) -> str:
@@ -407,8 +407,8 @@ def test_hosts_without_a_value_come_last() -> None:
     assert [host.name for host in board.ordered("cpu_busy", reverse=True)] == ["b", "c", "a"]
 
 
-def test_nobody_stays_unusual_among_a_few() -> None:
-    """Who was odd among six is so no more when two have gone."""
+def test_no_host_stays_unusual_among_a_few() -> None:
+    """A host that was unusual among six is not any more when two have gone."""
     board = Board([f"n{number}" for number in range(6)], 1.0)
     for beat in range(6):
         filled(board, START + beat * SECOND, {"n0": 95.0})
@@ -428,7 +428,7 @@ def test_nobody_stays_unusual_among_a_few() -> None:
     [(7, "silent 7 s"), (119, "silent 119 s"), (7199, "silent 120 min"), (12345, "silent 3 h"), (9e5, "silent 10 d")],
 )
 def test_a_long_silence_fits_its_column(seconds: float, shown: str) -> None:
-    """A number that is cut would be another number."""
+    """A truncated number would be another number."""
     board = Board(["a"], 1.0)
     board.hosts["a"] = HostView("a", state="silent", since_ns=START)
     board.now_ns = START + round(seconds * SECOND)
@@ -439,13 +439,13 @@ def test_a_long_silence_fits_its_column(seconds: float, shown: str) -> None:
 @pytest.mark.parametrize(
     ("hosts", "shown"),
     [
-        (1, "1 host, 1 connecting  by unusual"),
-        (2, "2 hosts, 2 connecting  by unusual  too few hosts to compare, at least 5 needed"),
-        (5, "5 hosts, 5 connecting  by unusual"),
+        (1, "1 host, 1 connecting  sorted by unusual"),
+        (2, "2 hosts, 2 connecting  sorted by unusual  too few hosts to compare, at least 5 needed"),
+        (5, "5 hosts, 5 connecting  sorted by unusual"),
     ],
 )
 def test_the_status_line(hosts: int, shown: str) -> None:
-    """A single host has no peers to miss."""
+    """A single host has no peers, so there is no hint that there are too few."""
     assert status_line(Board([f"n{number}" for number in range(hosts)], 1.0), "unusual") == shown
 
 
@@ -460,12 +460,12 @@ def test_the_status_line(hosts: int, shown: str) -> None:
     ],
 )
 def test_once_is_complete_for_hosts_that_have_rates(host: HostView, status: str) -> None:
-    """And for no others: one that fell silent is missing."""
+    """A host that fell silent is missing."""
     assert _result(host).status == status
 
 
-def test_names_that_would_be_orders_are_text() -> None:
-    """Escapes, direction marks and markup in a host's name move nothing and colour nothing."""
+def test_names_with_control_characters_are_text() -> None:
+    """Escapes, direction marks and markup in a host's name have no effect."""
     feed = Scripted([ODD, "b"])
 
     async def main() -> None:
@@ -503,7 +503,7 @@ def record(tmp_path: Path) -> Path:
 
 
 def test_a_record_is_played(record: Path) -> None:
-    """Every beat in order, the gap of a host as it was, and the end said."""
+    """Every beat in order, the gap of a host as recorded, and the end of the record."""
     replay = Replay(Record.open(record), speed=200)
     seen = []
 
@@ -527,7 +527,7 @@ def test_a_record_is_played(record: Path) -> None:
 
 
 def test_seeking_in_a_record(record: Path) -> None:
-    """Any beat is shown as it was when it was played, with its past; keys step, jump and go to the ends."""
+    """A beat looks the same as when it was played, with its history; keys step, jump and go to the ends."""
     run = Record.open(record)
     played, sought = Replay(run, speed=1e9), Replay(run)
 
@@ -541,8 +541,8 @@ def test_seeking_in_a_record(record: Path) -> None:
     async def main() -> None:
         seen = {}
         async with played.running(), sought.running():
-            played.hold(held=True)
-            sought.hold(held=True)
+            played.pause(paused=True)
+            sought.pause(paused=True)
             for beat in range(played.place[1]):
                 played.seek(beat)
                 seen[beat] = looks(played)
@@ -562,7 +562,7 @@ def test_seeking_in_a_record(record: Path) -> None:
                 for key, place in (("full_stop", 1), ("]", 3), ("]", 5), ("comma", 4), ("[", 2), ("end", 19)):
                     await pilot.press(key)
                     assert sought.place == (place, 20), key
-                assert app.held, "who steps wants to look"
+                assert app.paused, "a step pauses the playback"
                 assert "beat 20 of 20  paused" in str(app.query_one("#status", Static).visual)
                 footer = {binding.description for *_, binding, on, _ in app.screen.active_bindings.values() if on}
                 assert {"Pause", "Back", "Forward", "-10 %", "+10 %", "Start", "End"} <= footer
@@ -570,13 +570,13 @@ def test_seeking_in_a_record(record: Path) -> None:
                 await until_true(lambda: sought.place[0] > 0)  # it goes on
                 await app.query_one(HostTable).remove()  # as when the view is closed, while the timer still runs
                 app._shown = (-1, False)
-                app._look()
+                app._refresh_if_changed()
 
     asyncio.run(main())
 
 
-def test_it_goes_on_from_where_it_was_sought(record: Path) -> None:
-    """The end is no end: who goes back sees the rest again."""
+def test_playback_continues_after_a_seek(record: Path) -> None:
+    """Seeking back from the end plays the rest again."""
     replay = Replay(Record.open(record), speed=500)
 
     async def main() -> None:
@@ -618,8 +618,8 @@ def replay_of(script: Script, path: Path) -> Replay:
     return Replay(Record.open(path))
 
 
-def test_what_only_some_hosts_have(tmp_path: Path) -> None:
-    """GPUs, RDMA ports and NFS mounts get their columns where a host has them, live and from a record alike."""
+def test_columns_that_only_some_hosts_need(tmp_path: Path) -> None:
+    """GPUs, RDMA ports and NFS mounts get columns if a host has them, live and from a record."""
     script = Script(tmp_path / "raw", ["a", "b"], SPECIAL, started_ns=START)
     rates, seen = HostMetrics(1.0), []
     for host in range(2):
@@ -641,7 +641,7 @@ def test_what_only_some_hosts_have(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with replay.running():
-            replay.hold(held=True)
+            replay.pause(paused=True)
             for second, values in enumerate(seen):
                 replay.seek(second)
                 assert replay.board.hosts["a"].values == pytest.approx(values), second
@@ -670,8 +670,8 @@ def test_what_only_some_hosts_have(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("interval", "stands"), [(1, 15), (10, 1), (20, 1)])
-def test_slow_values_die_in_time(tmp_path: Path, interval: int, stands: int) -> None:
-    """At long intervals slow sources are read at every beat: what they gave stands for as much less, live and later."""
+def test_slow_values_expire(tmp_path: Path, interval: int, stands: int) -> None:
+    """At long intervals slow sources are read at every beat, so their values are held for less time."""
     script = Script(tmp_path / "raw", ["a"], SPECIAL, interval_ns=interval * SECOND, started_ns=START)
     script.connect()
     rates, seen = HostMetrics(interval), []
@@ -690,7 +690,7 @@ def test_slow_values_die_in_time(tmp_path: Path, interval: int, stands: int) -> 
 
     async def main() -> None:
         async with replay.running():
-            replay.hold(held=True)
+            replay.pause(paused=True)
             for beat, known in enumerate(seen):
                 replay.seek(beat)
                 assert ("nfs_read" in replay.board.hosts["a"].values) == known, beat
@@ -717,7 +717,7 @@ def test_nfs_bytes_of_many_mounts() -> None:
 @pytest.mark.parametrize("merged", [2, 3])
 @pytest.mark.parametrize("first", [0, 1])
 def test_merged_samples_keep_their_beats(tmp_path: Path, merged: int, first: int) -> None:
-    """Replay and page have every host in every beat, jitter or not, and nothing is missing that was recorded."""
+    """Replay and page have every host in every beat despite jitter, and nothing recorded is missing."""
     start, beats = START + first * SECOND, 24
     script = Script(tmp_path / "raw", ["a", "b", "c"], ["loadavg"], started_ns=start, max_samples=beats // merged + 1)
     for host in range(3):
@@ -736,7 +736,7 @@ def test_merged_samples_keep_their_beats(tmp_path: Path, merged: int, first: int
 
     async def main() -> None:
         async with replay.running():
-            replay.hold(held=True)
+            replay.pause(paused=True)
             for beat in range(replay.place[1]):
                 replay.seek(beat)
                 shown = [host.values["load_1min"] for host in replay.board.hosts.values()]
@@ -755,12 +755,12 @@ def test_merged_samples_keep_their_beats(tmp_path: Path, merged: int, first: int
 
 
 def test_a_host_that_is_lost_has_no_devices(record: Path) -> None:
-    """What it did at its last beat is past."""
+    """The values of its last beat are not current."""
     replay = Replay(Record.open(record))
 
     async def main() -> None:
         async with replay.running():
-            replay.hold(held=True)
+            replay.pause(paused=True)
             replay.seek(5)
             assert replay.devices(ODD)
             replay.seek(11)
@@ -811,7 +811,7 @@ def in_terminal(code: str, keys: str = "", until: str = "", seconds: float = 60.
 
 
 def test_full_screen_in_a_real_terminal() -> None:
-    """This machine, live, until q; then all is put away."""
+    """This machine, live, until q; then the terminal is restored."""
     code, said = in_terminal(MAIN, keys="q", until="1 up")
     assert code == 0, said[-2000:]
 

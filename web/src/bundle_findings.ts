@@ -1,6 +1,6 @@
 // Findings of an issue report with their evidence: the lines inline, and links to their files.
 
-import { add, h } from "./dom.ts";
+import { add, h, list } from "./dom.ts";
 import { count, local, moment } from "./format.ts";
 import { link } from "./bundle_matrix.ts";
 import type { Found, Report } from "./bundle_model.ts";
@@ -8,14 +8,14 @@ import type { Found, Report } from "./bundle_model.ts";
 const OPEN = 3; // failures that are shown with their evidence from the start
 
 export function findings(report: Report): HTMLElement {
-  const list = h("div", { class: "findings" });
-  report.findings.forEach((finding, at) => add(list, one(finding, at)));
   const section = h(
     "section",
     { id: "findings", "aria-labelledby": "findings-title" },
     h("h2", { id: "findings-title" }, "Findings"),
     h("p", { class: "small" }, totals(report)),
-    report.findings.length ? list : h("p", { class: "calm" }, "No rule found anything."),
+    report.findings.length
+      ? h("div", { class: "findings" }, ...report.findings.map(one))
+      : h("p", { class: "calm" }, "No findings."),
   );
   if (report.unclear.length) add(section, unclear(report));
   return section;
@@ -42,9 +42,7 @@ function one(finding: Found, at: number): HTMLElement {
   );
   if (finding.where) add(element, h("p", {}, "On ", h("bdi", {}, finding.where), device(finding)));
   if (finding.first !== null && finding.last !== null) add(element, h("p", {}, when(finding.first, finding.last)));
-  const details = h("ul", {});
-  for (const detail of finding.details) add(details, h("li", {}, detail));
-  if (finding.details.length) add(element, details);
+  if (finding.details.length) add(element, list(finding.details));
   if (finding.lines.length) add(element, evidence(finding));
   if (finding.advice) add(element, h("p", { class: "advice" }, h("b", {}, "What to do: "), finding.advice));
   if (finding.silenced) add(element, h("p", {}, `Silenced: ${finding.silenced}`));
@@ -62,10 +60,10 @@ function when(first: number, last: number): HTMLElement {
 }
 
 function evidence(finding: Found): HTMLElement {
-  const list = h("ol", { class: "lines" });
+  const lines = h("ol", { class: "lines" });
   for (const line of finding.lines)
     add(
-      list,
+      lines,
       h(
         "li",
         {},
@@ -73,16 +71,16 @@ function evidence(finding: Found): HTMLElement {
         h("code", {}, line.text),
       ),
     );
-  return list;
+  return lines;
 }
 
 function unclear(report: Report): HTMLElement {
-  const list = h("ul", {});
-  for (const [rule, reason] of report.unclear) add(list, h("li", {}, h("code", {}, rule), `: ${reason}`));
+  const rules = h("ul", {});
+  for (const [rule, reason] of report.unclear) add(rules, h("li", {}, h("code", {}, rule), `: ${reason}`));
   return h(
     "details",
     { class: "shared" },
     h("summary", {}, `${count(report.unclear.length, "rule")} could not tell, or not on every node`),
-    list,
+    rules,
   );
 }

@@ -5,7 +5,8 @@ import { decode, type Cells } from "./decode.ts";
 import { h } from "./dom.ts";
 import { amount, clock, count, duration, local } from "./format.ts";
 import { HeatMap, heightOf } from "./heatmap.ts";
-import { Lines, type Line, type Values } from "./lines.ts";
+import type { Values } from "./axes.ts";
+import { Lines, type Line } from "./lines.ts";
 import type { Chart, Devices } from "./model.ts";
 import { bands, top, type Bands } from "./stats.ts";
 import type { View } from "./view.ts";
@@ -182,18 +183,15 @@ export class ChartCard {
     const host = cursor.host ?? this.view.selected;
     const row = host === null ? null : (this.heat?.rowOf(host) ?? null);
     const show = (value: number | null | undefined): string => amount(value, chart.unit);
+    const middle = clock(chart.start + (bucket + 0.5) * chart.bucket);
+    const time = h("time", { title: local(cursor.time) }, `${middle} UTC`);
     if (this.alone) {
-      const time = h(
-        "time",
-        { title: local(cursor.time) },
-        `${clock(chart.start + (bucket + 0.5) * chart.bucket)} UTC`,
-      );
       const most = chart.beats > 1 ? [h("span", {}, `max ${show(this.cells.high[bucket])}`)] : [];
       this.readout.replaceChildren(time, h("span", {}, show(this.cells.mean[bucket])), ...most);
       return;
     }
     const parts = [
-      h("time", { title: local(cursor.time) }, `${clock(chart.start + (bucket + 0.5) * chart.bucket)} UTC`),
+      time,
       h("span", {}, `median ${show(this.bands.median[bucket])}`),
       h("span", {}, `p95 ${show(this.bands.p95[bucket])}`),
       h("span", {}, `max ${show(this.bands.max[bucket])}`),

@@ -1,9 +1,11 @@
 // Builds the page of a comparison from the document inside it.
 
-import { isDark, setDark, theme } from "./colour.ts";
-import { add, byId, h, table } from "./dom.ts";
+import type { Values } from "./axes.ts";
+import { isDark, theme } from "./colour.ts";
+import { add, byId, h, list, table } from "./dom.ts";
 import { moment } from "./format.ts";
-import { Overlay, shifted, type Values } from "./overlay.ts";
+import { Overlay, shifted } from "./overlay.ts";
+import { followSystemTheme } from "./toolbar.ts";
 import "./style/theme.css";
 import "./style/base.css";
 import "./style/summary.css";
@@ -40,8 +42,7 @@ interface Page {
 const COLOURS = 8; // lines of the theme, from --line-1
 
 function start(): void {
-  const system = matchMedia("(prefers-color-scheme: dark)");
-  setDark(system.matches);
+  followSystemTheme(() => draw());
   const page = JSON.parse(byId("data").textContent ?? "") as Page;
   document.title = `${page.title} · Rollbook`;
   const main = h("main", { id: "main" }, h("h1", {}, `Comparison of ${page.title}`), legend(page));
@@ -52,10 +53,6 @@ function start(): void {
   add(main, h("p", { class: "note" }, `Written ${moment(page.created)}.`));
   byId("page").replaceChildren(main);
   draw();
-  system.addEventListener("change", () => {
-    setDark(system.matches);
-    draw();
-  });
 }
 
 /** The name of the colour of a side in the theme. */
@@ -68,13 +65,13 @@ function classOf(verdict: string): string {
 }
 
 function legend(page: Page): HTMLElement {
-  const list = h("ul", { class: "sides" });
+  const sides = h("ul", { class: "sides" });
   page.sides.forEach((side, at) => {
     const mark = h("span", { class: "mark", "aria-hidden": "true" });
     mark.style.background = `var(--${colourOf(at)})`;
-    add(list, h("li", {}, mark, side));
+    add(sides, h("li", {}, mark, side));
   });
-  return list;
+  return sides;
 }
 
 function sideBySide(page: Page, one: Page["tables"][number]): HTMLElement[] {
@@ -93,13 +90,11 @@ function sideBySide(page: Page, one: Page["tables"][number]): HTMLElement[] {
       [...line.cells].forEach((cell, at) => (cell.dataset["heading"] = headings[at]!));
     return h("div", { class: "scroll" }, sheet);
   };
-  const facts = h("ul", { class: "facts" });
-  for (const fact of one.facts) add(facts, h("li", {}, fact));
   return [
     h("h2", {}, `${page.sides[one.side]} against ${page.sides[0]}`),
     rows(["result", "phase"]),
     h("h3", {}, "Changed facts, most likely explanation first"),
-    facts,
+    list(one.facts, { class: "facts" }),
     h("details", {}, h("summary", {}, "All metrics"), rows(["metric", "host"])),
   ];
 }

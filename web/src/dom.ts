@@ -39,6 +39,11 @@ export function button(label: string, attributes: Attributes, act: () => void): 
   return element;
 }
 
+/** A bullet list; items are text or elements. */
+export function list(items: Child[], attributes: Attributes = {}): HTMLUListElement {
+  return h("ul", attributes, ...items.map((item) => h("li", {}, item)));
+}
+
 /** A table with a heading row; cells are text or elements. */
 export function table(caption: string, headings: string[], rows: Child[][]): HTMLTableElement {
   const head = h("tr");

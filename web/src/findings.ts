@@ -1,6 +1,6 @@
 // Findings of the rules, among them outliers: a line each at the top of the page, and all of them in full below.
 
-import { add, button, h } from "./dom.ts";
+import { add, button, h, list } from "./dom.ts";
 import { clock, count, local } from "./format.ts";
 import type { Finding } from "./model.ts";
 import type { View } from "./view.ts";
@@ -13,7 +13,6 @@ export function headlines(view: View): HTMLElement {
     finding.silenced ? [] : [h("li", { class: finding.severity }, headline(view, finding, at))],
   );
   all.forEach((item, at) => (item.hidden = at >= SHOWN));
-  const list = h("ul", {}, ...all);
   const more = button(`Show ${all.length - SHOWN} more`, { class: "quiet" }, () => {
     all.forEach((item) => (item.hidden = false));
     more.remove();
@@ -23,7 +22,7 @@ export function headlines(view: View): HTMLElement {
     { id: "headlines", "aria-labelledby": "headlines-title" },
     h("h2", { id: "headlines-title" }, "What to look at"),
     all.length
-      ? list
+      ? h("ul", {}, ...all)
       : h("p", { class: view.page.verdict.level === "good" ? "calm" : "small" }, view.page.no_findings),
     all.length > SHOWN && more,
   );
@@ -62,27 +61,27 @@ export function around(start: number, end: number): [number, number] {
 
 export function findings(view: View): HTMLElement {
   const { findings, checks, counts } = view.page;
-  const list = h("div", { class: "findings" });
-  findings.forEach((finding, at) => add(list, one(view, finding, at)));
   return h(
     "section",
     { id: "findings", "aria-labelledby": "findings-title" },
     h("h2", { id: "findings-title" }, "Findings"),
     checks && h("p", { class: "small" }, totals(checks, counts)),
-    findings.length ? list : h("p", { class: checks === null ? "small" : "calm" }, view.page.no_findings),
+    findings.length
+      ? h("div", { class: "findings" }, ...findings.map((finding, at) => one(view, finding, at)))
+      : h("p", { class: checks === null ? "small" : "calm" }, view.page.no_findings),
   );
 }
 
 /** Findings by severity, then rules by outcome: a rule can have several findings. */
 function totals(checks: Record<string, number>, counts: Record<string, number>): string {
   const sum = (numbers: number[]): number => numbers.reduce((total, each) => total + each, 0);
-  const list = (entries: [string, number][]): string =>
+  const listed = (entries: [string, number][]): string =>
     entries.map(([name, number]) => `${number} ${name}`).join(", ");
   const rules = Object.entries(checks).filter(([outcome]) => !(outcome in counts));
   const withFindings = sum(Object.values(checks)) - sum(rules.map(([, number]) => number));
   const found = count(sum(Object.values(counts)), "finding");
-  const outcomes = list([["with findings", withFindings], ...rules]);
-  return `${found}: ${list(Object.entries(counts))}. ${count(sum(Object.values(checks)), "rule")}: ${outcomes}.`;
+  const outcomes = listed([["with findings", withFindings], ...rules]);
+  return `${found}: ${listed(Object.entries(counts))}. ${count(sum(Object.values(checks)), "rule")}: ${outcomes}.`;
 }
 
 function one(view: View, finding: Finding, at: number): HTMLElement {
@@ -101,9 +100,7 @@ function one(view: View, finding: Finding, at: number): HTMLElement {
   if (finding.where) add(element, h("p", {}, "On ", hosts(view, finding)));
   if (finding.start !== null && finding.end !== null)
     add(element, h("p", {}, when(view, finding.start, finding.end)));
-  const details = h("ul", {});
-  for (const detail of finding.details) add(details, h("li", {}, detail));
-  if (finding.details.length) add(element, details);
+  if (finding.details.length) add(element, list(finding.details));
   const evidence = h("dl", {});
   for (const [name, value] of Object.entries(finding.evidence)) {
     add(evidence, h("dt", {}, name), h("dd", {}, typeof value === "string" ? value : JSON.stringify(value)));

@@ -123,7 +123,7 @@ export class HostPanel {
       if (text) add(list, h("dt", {}, term), h("dd", {}, text));
     };
     row("Reason", host.reason);
-    row("Reached by", host.method);
+    row("Transport", host.method);
     if (host.samples !== null)
       row(
         "Samples",
@@ -132,7 +132,7 @@ export class HostPanel {
     if (host.clock_offset_ms !== null) {
       row(
         "Clock",
-        `${number(host.clock_offset_ms)} ms off, measured within ${number(host.clock_bound_ms ?? 0)} ms; corrected on this page`,
+        `${number(host.clock_offset_ms)} ± ${number(host.clock_bound_ms ?? 0)} ms offset, corrected on this page`,
       );
     }
     if (host.cpu_share !== null)

@@ -9,7 +9,7 @@ const HEADINGS = [
   "Host",
   "Status",
   "Reason",
-  "Reached by",
+  "Transport",
   "Samples",
   "Late, missed",
   "Gaps",

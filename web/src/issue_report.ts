@@ -1,4 +1,4 @@
-// The issue report that was taken because the run failed: a link to its page, and what was found in logs, with times.
+// The issue report that was collected because the run failed: a link to its page, and what was found in logs.
 
 import { add, button, h } from "./dom.ts";
 import { around } from "./findings.ts";
@@ -30,7 +30,7 @@ export function issueReport(view: View): HTMLElement | null {
     );
   }
   const found = report.findings.length
-    ? `${count(report.findings.length, "finding")} in logs during the run; they are on the time line too.`
+    ? `${count(report.findings.length, "finding")} in logs during the run, also shown on the timeline.`
     : "Nothing was found in logs during the run.";
   return h(
     "section",

@@ -2,14 +2,13 @@
 
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
+import { axisStyle, valueAxis, type Values } from "./axes.ts";
 import { theme } from "./colour.ts";
 import { h } from "./dom.ts";
-import { amount, ticks } from "./format.ts";
+import { ticks } from "./format.ts";
 import { interact, LEFT, plotWidth, RIGHT, type Actions } from "./interact.ts";
 import { drawMarks } from "./marks.ts";
 import type { View } from "./view.ts";
-
-export type Values = (number | null)[];
 
 export interface Line {
   values: Values;
@@ -74,8 +73,6 @@ export class Lines {
   }
 
   private options(lines: Line[], areas: Area[]): uPlot.Options {
-    const grid = { stroke: theme("grid"), width: 1 };
-    const shared = { stroke: theme("muted"), font: `11px ${theme("font")}`, grid, ticks: { show: false } };
     return {
       width: this.element.clientWidth,
       height: this.height,
@@ -89,15 +86,8 @@ export class Lines {
         y: { range: (_, low, high) => this.span(low, high) },
       },
       axes: [
-        { ...shared, size: AXIS, gap: 4, space: 96, values: (_, times, __, ___, step) => ticks(times, step) },
-        {
-          ...shared,
-          size: LEFT,
-          gap: 6,
-          space: 20,
-          ...(this.unit.startsWith("B") ? { incrs: BINARY } : {}),
-          values: (_, values) => values.map((value) => amount(value, this.unit)),
-        },
+        { ...axisStyle(), size: AXIS, gap: 4, space: 96, values: (_, times, __, ___, step) => ticks(times, step) },
+        valueAxis(this.unit, LEFT, 20),
       ],
       series: [
         {},
@@ -127,9 +117,6 @@ export class Lines {
     plot.ctx.restore();
   }
 }
-
-/** Steps of an axis of bytes: powers of two. */
-const BINARY = Array.from({ length: 50 }, (_, power) => 2 ** power);
 
 /** The indices of values without a neighbour; of all values if there are few. */
 function isolated(plot: uPlot, series: number): number[] {

@@ -2,7 +2,7 @@
 
 import { ChartCard } from "./chart.ts";
 import { isDark, setDark } from "./colour.ts";
-import { add, button, byId, h } from "./dom.ts";
+import { add, byId, h, list } from "./dom.ts";
 import { facts } from "./facts.ts";
 import { findings, headlines } from "./findings.ts";
 import { local, moment, ofAll } from "./format.ts";
@@ -13,6 +13,7 @@ import type { Chart, Page } from "./model.ts";
 import { phases } from "./phases.ts";
 import { summary } from "./summary.ts";
 import { TimeLine } from "./timeline.ts";
+import { followSystemTheme, toolbar } from "./toolbar.ts";
 import { View } from "./view.ts";
 import "./style/theme.css";
 import "./style/base.css";
@@ -24,8 +25,7 @@ import "./style/media.css";
 const AHEAD = "400px"; // charts are drawn when they are this close to the window
 
 function start(): void {
-  const system = matchMedia("(prefers-color-scheme: dark)");
-  setDark(system.matches);
+  followSystemTheme(() => view.notify("theme"));
   const page = JSON.parse(byId("data").textContent ?? "") as Page;
   const view = new View(page);
   const drawn = [...page.charts].sort((one, other) => (one.highlight ?? Infinity) - (other.highlight ?? Infinity));
@@ -43,7 +43,8 @@ function start(): void {
     about(page),
   );
   document.title = `${page.title} · Rollbook`;
-  const top = h("div", { class: "top" }, toolbar(view, page), cards.length > 0 && timeline.element);
+  const bar = toolbar(page.title, sections(page), () => view.notify("theme"), ...hostTools(view, page));
+  const top = h("div", { class: "top" }, bar, cards.length > 0 && timeline.element);
   byId("page").replaceChildren(top, main, panel.element);
   timeline.draw();
   address(view);
@@ -51,10 +52,6 @@ function start(): void {
   ahead(cards);
   keys(view);
   paper(view, cards);
-  system.addEventListener("change", () => {
-    setDark(system.matches);
-    view.notify("theme");
-  });
 }
 
 /** Keep zoom, host and metric in the address, so that a link or a reload shows the same. */
@@ -78,7 +75,19 @@ function address(view: View): void {
   view.follow(location.hash.slice(1));
 }
 
-function toolbar(view: View, page: Page): HTMLElement {
+/** The sections that the page has, by id. */
+function sections(page: Page): Record<string, string> {
+  return {
+    ...(page.charts.length ? { charts: "Charts" } : {}),
+    ...(page.phases.length ? { phases: "Phases" } : {}),
+    findings: "Findings",
+    ...(page.hosts.length ? { hosts: "Hosts", facts: "Facts" } : {}),
+  };
+}
+
+/** Filter and order of hosts; nothing for a single host. */
+function hostTools(view: View, page: Page): HTMLElement[] {
+  if (page.hosts.length <= 1) return [];
   const filter = h("input", {
     type: "search",
     id: "filter",
@@ -98,39 +107,7 @@ function toolbar(view: View, page: Page): HTMLElement {
   const order = h("select", { "aria-label": "Order of hosts", title: "Order of hosts" });
   add(order, h("option", { value: "name" }, "by name"), h("option", { value: "unusual" }, "most unusual first"));
   order.addEventListener("change", () => view.choose({ order: order.value === "unusual" ? "unusual" : "name" }));
-  const turn = button("◐", { class: "quiet", "aria-label": "Light or dark", title: "Light or dark" }, () => {
-    setDark(!isDark());
-    view.notify("theme");
-  });
-  const links = h("nav", { "aria-label": "Sections" });
-  for (const [target, name] of [
-    ["charts", "Charts"],
-    ["phases", "Phases"],
-    ["findings", "Findings"],
-    ["hosts", "Hosts"],
-    ["facts", "Facts"],
-  ] as const) {
-    const there = {
-      charts: page.charts,
-      phases: page.phases,
-      findings: [true],
-      hosts: page.hosts,
-      facts: page.hosts,
-    };
-    if (there[target].length) add(links, h("a", { href: `#${target}` }, name));
-  }
-  return h(
-    "header",
-    { class: "toolbar" },
-    h("a", { class: "skip", href: "#main" }, "Skip to the report"),
-    h("span", { class: "brand" }, "Rollbook"),
-    h("span", { class: "title" }, h("bdi", {}, page.title)),
-    links,
-    // One host needs neither a filter nor an order.
-    page.hosts.length > 1
-      ? h("span", { class: "tools" }, filter, found, order, turn)
-      : h("span", { class: "tools" }, turn),
-  );
+  return [filter, found, order];
 }
 
 function charts(drawn: Chart[], cards: ChartCard[], timeline: TimeLine): HTMLElement[] {
@@ -210,8 +187,6 @@ function paper(view: View, cards: ChartCard[]): void {
 }
 
 function about(page: Page): HTMLElement {
-  const notes = h("ul", {});
-  for (const note of page.notes) add(notes, h("li", {}, note));
   const many = page.hosts.length > 1;
   const zoom = [
     ["+ −", "zoom in and out"],
@@ -225,18 +200,18 @@ function about(page: Page): HTMLElement {
   ];
   const close = [["Esc", "close the host"]];
   const rows = [...(many ? peers : []), ...(page.charts.length ? zoom : []), ...(page.hosts.length ? close : [])];
-  const list = h("dl", { class: "keys" });
-  for (const [key, does] of rows) add(list, h("dt", {}, h("kbd", {}, key!)), h("dd", {}, does!));
+  const keys = h("dl", { class: "keys" });
+  for (const [key, does] of rows) add(keys, h("dt", {}, h("kbd", {}, key!)), h("dd", {}, does!));
   return h(
     "section",
     { id: "about", "aria-labelledby": "about-title" },
     h("h2", { id: "about-title" }, "About this page"),
-    notes,
-    list,
+    list(page.notes),
+    keys,
     h(
       "p",
       { class: "small", title: local(page.created) },
-      `Made by Rollbook ${page.rollbook}, ${moment(page.created)}. It loads nothing from the network.`,
+      `Generated by Rollbook ${page.rollbook}, ${moment(page.created)}. It loads nothing from the network.`,
     ),
   );
 }

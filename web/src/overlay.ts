@@ -2,16 +2,14 @@
 
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
+import { axisStyle, valueAxis, type Values } from "./axes.ts";
 import { theme } from "./colour.ts";
 import { h } from "./dom.ts";
-import { amount, number } from "./format.ts";
-
-export type Values = (number | null)[];
+import { number } from "./format.ts";
 
 const HEIGHT = 190;
-const BINARY = Array.from({ length: 50 }, (_, power) => 2 ** power);
 
-/** Values moved by whole buckets, so that the bucket `zero` of all runs is the same one. */
+/** Values moved by whole buckets, to align runs with each other. */
 export function shifted(values: Values, by: number, length: number): Values {
   return Array.from({ length }, (_, at) => values[at - by] ?? null);
 }
@@ -38,8 +36,6 @@ export class Overlay {
   }
 
   private options(): uPlot.Options {
-    const grid = { stroke: theme("grid"), width: 1 };
-    const shared = { stroke: theme("muted"), font: `11px ${theme("font")}`, grid, ticks: { show: false } };
     const colours = this.colours();
     const mark = theme("mark-phase");
     return {
@@ -53,15 +49,8 @@ export class Overlay {
         y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high ?? 0) > 0 ? high! * 1.05 : 1] },
       },
       axes: [
-        { ...shared, size: 22, gap: 4, values: (_, times) => times.map((time) => `${number(time)} s`) },
-        {
-          ...shared,
-          size: 76,
-          gap: 6,
-          space: 26,
-          ...(this.unit.startsWith("B") ? { incrs: BINARY } : {}),
-          values: (_, values) => values.map((value) => amount(value, this.unit)),
-        },
+        { ...axisStyle(), size: 22, gap: 4, values: (_, times) => times.map((time) => `${number(time)} s`) },
+        valueAxis(this.unit, 76, 26),
       ],
       hooks: { drawAxes: [(plot) => markZero(plot, mark)] },
       // A short run may have a single sample: without a point it would be invisible.

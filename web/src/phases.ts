@@ -7,8 +7,8 @@ import type { View } from "./view.ts";
 
 const HEADINGS = [
   "Phase",
-  "From",
-  "Lasted",
+  "Start",
+  "Duration",
   "Mean",
   "Median",
   "95th percentile",
@@ -19,9 +19,9 @@ const HEADINGS = [
 
 const HOSTS_FROM = HEADINGS.indexOf("Median of hosts");
 const EXPLAINED =
-  "Mean, median, 95th percentile and maximum are those of all samples in the phase: 95 % of them are at most the 95th percentile.";
+  "Mean, median, 95th percentile (95 % of the samples are not above it) and maximum are taken over all samples in the phase.";
 const EXPLAINED_HOSTS =
-  "The median of hosts is the mean of a typical host; the slowest host has the lowest mean, or the highest where less is better.";
+  "The median of hosts is the median of the hosts' means; the slowest host has the lowest mean, or the highest if lower is better.";
 
 /** The section; null if no phase has samples. */
 export function phases(view: View): HTMLElement | null {

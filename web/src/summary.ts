@@ -1,6 +1,6 @@
 // The run at a glance: verdict, command, time, hosts, findings, and the overhead of Rollbook.
 
-import { add, button, h, table } from "./dom.ts";
+import { add, button, h, list, table } from "./dom.ts";
 import { amount, clock, count, date, duration, local, moment, number } from "./format.ts";
 import type { Page, Result } from "./model.ts";
 import type { View } from "./view.ts";
@@ -10,20 +10,26 @@ const SEVERITIES = ["fail", "warn"];
 
 export function summary(view: View): HTMLElement {
   const { page } = view;
-  const reasons = h("ul", { class: "reasons" });
-  for (const reason of page.verdict.reasons) add(reasons, h("li", {}, reason));
   return h(
     "section",
     { id: "summary", "aria-labelledby": "verdict" },
-    h(
-      "div",
-      { class: `verdict ${page.verdict.level}` },
-      h("span", { class: "sign", "aria-hidden": "true" }, SIGNS[page.verdict.level]),
-      h("div", {}, h("h1", { id: "verdict" }, page.verdict.headline), reasons),
-    ),
+    verdict(page.verdict, SIGNS),
     stderr(page),
     h("div", { class: "tiles" }, command(page), time(page), hosts(view), findings(page), cost(page)),
     h("div", { class: "outcome" }, results(page), load(view)),
+  );
+}
+
+/** The verdict in one line with its sign, and the reasons. */
+export function verdict(
+  { level, headline, reasons }: Page["verdict"],
+  signs: Record<Page["verdict"]["level"], string>,
+): HTMLElement {
+  return h(
+    "div",
+    { class: `verdict ${level}` },
+    h("span", { class: "sign", "aria-hidden": "true" }, signs[level]),
+    h("div", {}, h("h1", { id: "verdict" }, headline), list(reasons, { class: "reasons" })),
   );
 }
 
@@ -45,8 +51,8 @@ function results(page: Page): HTMLElement | null {
     jobs.set(name, [...(jobs.get(name) ?? []), one]);
   }
   if (jobs.size === 0) return null;
-  const rows = [...jobs].flatMap(([job, list]) =>
-    list.map((one, at) => [at ? "" : job || page.title.split(" ")[0]!, name(one), value(one)]),
+  const rows = [...jobs].flatMap(([job, found]) =>
+    found.map((one, at) => [at ? "" : job || page.title.split(" ")[0]!, name(one), value(one)]),
   );
   const seen = h("ul", { class: "small" });
   for (const one of page.summary.seen ?? []) {

@@ -2,6 +2,7 @@
 
 import { theme } from "./colour.ts";
 import { add, button, h, visible } from "./dom.ts";
+import { around } from "./findings.ts";
 import { clock, count, duration, local, moment } from "./format.ts";
 import { CLICK, LEFT, plotWidth, RIGHT, timeAt, xOf } from "./interact.ts";
 import type { Mark } from "./model.ts";
@@ -72,12 +73,8 @@ export class TimeLine {
 
   /** Show a mark with some time around it, and its host. */
   private go(mark: Mark): void {
-    const around = Math.max(mark.end - mark.start, 20_000) * 0.5;
-    this.view.zoom(
-      mark.kind === "command" || mark.kind === "phase"
-        ? [mark.start, mark.end]
-        : [mark.start - around, mark.end + around],
-    );
+    const isPhase = mark.kind === "command" || mark.kind === "phase";
+    this.view.zoom(isPhase ? [mark.start, mark.end] : around(mark.start, mark.end));
     if (mark.host !== null) this.view.select(mark.host);
   }
 
@@ -117,8 +114,8 @@ export class TimeLine {
     if (marks.length === 0) add(list, h("li", {}, "No phases, findings or gaps."));
     return h(
       "article",
-      { class: "card moments", "aria-label": "Events of the run" },
-      h("h3", {}, `${count(marks.length, "event")} of the run`),
+      { class: "card moments", "aria-label": "Events in the run" },
+      h("h3", {}, `${count(marks.length, "event")} in the run`),
       list,
     );
   }

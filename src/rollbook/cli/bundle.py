@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from rollbook.api.bundle import TIMEOUT, make_request, resume_request, run_bundle
 from rollbook.api.options import MAX_FANOUT
@@ -35,15 +34,16 @@ from rollbook.cli.options import (
     TRANSPORT,
     Command,
     Number,
+    is_default,
     option,
     refuse_given,
     sign_option,
 )
-from rollbook.cli.output import ProgressView, failures, size, stderr
+from rollbook.cli.output import ProgressView, coverage_line, print_failures, size, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.record_argument import BundlePath
 from rollbook.cli.s3 import account, s3_options
-from rollbook.cli.uploads import Upload, describe_ways, send_archive, send_per_node, upload_options
+from rollbook.cli.uploads import Upload, describe_deliveries, send_archive, send_per_node, upload_options
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, fold, parse_hosts
 from rollbook.records.document import encode
@@ -52,13 +52,13 @@ from rollbook.records.signing import try_key
 
 __all__ = ["command"]
 
-# With --s3-path, as the HyperPod collector has them: seconds for a node and for its answer, nodes in parallel.
+# Defaults with --s3-path, those of the HyperPod collector: seconds for a node and for its answer, nodes in parallel.
 S3_TIMEOUT, ANSWER, WORKERS = 900.0, 60.0, 16
 
 
 @dataclasses.dataclass(frozen=True)
-class Wanted:
-    """What becomes of the bundle: archive, map of obfuscated names, signature, upload; and what is read once."""
+class BundleOptions:
+    """How the bundle is written, obfuscated (`names` is the map), signed and uploaded, and what is read once."""
 
     archive: Path | None
     names: Path | None
@@ -212,12 +212,12 @@ def command(
         return
     if upload.per_node_to is not None:
         start_timeout = start_timeout or ANSWER
-        if context.get_parameter_source("fanout") is ParameterSource.DEFAULT:
+        if is_default("fanout"):
             max_workers = max_workers or WORKERS
-        if context.get_parameter_source("timeout") is ParameterSource.DEFAULT:
+        if is_default("timeout"):
             reach = dataclasses.replace(reach, options=dataclasses.replace(reach.options, timeout=S3_TIMEOUT))
     reach = dataclasses.replace(reach, fanout=max_workers or reach.fanout)
-    wanted = Wanted(
+    options = BundleOptions(
         output if archive_suffix(output) else None,
         obfuscate,
         sign,
@@ -228,17 +228,17 @@ def command(
     )
     if resume is not None:
         refuse_selection("a bundle is resumed with the items that it was started with")
-        _resume(resume, reach, selection["commands"], wanted)
+        _resume(resume, reach, selection["commands"], options)
         return
     request = make_request(reach.hosts, **selection)
     if dry_run:
         print_plan(request, as_json=as_json)
         return
-    way = wanted.check(request)
+    delivery = options.check(request)
     directory = BundleDirectory.create(output, request, reach.hosts, dt.datetime.now(dt.UTC))
     directory.cluster_name = reach.options.given.get("cluster", "")
-    way = way and prepare(way, directory, request, reach.options.timeout)
-    _collect(directory, request, reach.hosts, reach, wanted, delivery=way)
+    delivery = delivery and prepare(delivery, directory, request, reach.options.timeout)
+    _collect(directory, request, reach.hosts, reach, options, delivery=delivery)
 
 
 @command.command("analyse")
@@ -282,16 +282,16 @@ def upload_command(bundle: Path, s3_path: str, *, per_node: bool, s3: Account, a
         sys.exit(130)
 
 
-def _resume(path: Path, reach: Reach, commands: Sequence[str], wanted: Wanted) -> None:
+def _resume(path: Path, reach: Reach, commands: Sequence[str], options: BundleOptions) -> None:
     directory = BundleDirectory.open(path)
     request = resume_request(directory, commands)
     hosts = parse_hosts(request.nodes)
     chosen = {host.name for host in reach.hosts} if any(reach.named) else {host.name for host in hosts}
     if unknown := chosen - directory.nodes.keys():
         raise UsageError(f"not in this bundle: {fold(sorted(unknown))}")
-    delivery = wanted.check(request, resumed=True)
+    delivery = options.check(request, resumed=True)
     delivery = delivery and prepare(delivery, directory, request, reach.options.timeout)
-    _collect(directory, request, [host for host in hosts if host.name in chosen], reach, wanted, delivery=delivery)
+    _collect(directory, request, [host for host in hosts if host.name in chosen], reach, options, delivery=delivery)
 
 
 def _collect(
@@ -299,12 +299,12 @@ def _collect(
     request: Request,
     hosts: Sequence[Host],
     reach: Reach,
-    wanted: Wanted,
+    options: BundleOptions,
     *,
     delivery: Delivery | None,
 ) -> None:
     # Before the event loop: a transport may look up its hosts, with a loop of its own.
-    nodes = Nodes(reach.route(), reach.fallback(), reach.options.timeout, reach.fanout, wanted.start_timeout)
+    nodes = Nodes(reach.route(), reach.fallback(), reach.options.timeout, reach.fanout, options.start_timeout)
     with View(hosts) as view:
         bundle, interrupted = run_interruptible(
             lambda stop: run_bundle(
@@ -312,17 +312,17 @@ def _collect(
                 request,
                 hosts,
                 nodes,
-                cluster=wanted.cluster,
+                cluster=options.cluster,
                 delivery=delivery,
                 progress=view,
                 stop=stop,
-                names=wanted.names,
-                sign=wanted.sign,
-                archive=wanted.archive,
+                names=options.names,
+                sign=options.sign,
+                archive=options.archive,
             )
         )
     summary = bundle.summary
-    if wanted.as_json:
+    if options.as_json:
         click.echo(encode(summary), nl=False)
     elif bundle.findings is not None:
         from rollbook.cli.check import show_findings  # noqa: PLC0415 - not needed for a plan or a list
@@ -333,23 +333,20 @@ def _collect(
     if (page := bundle.path / "index.html").exists():
         click.echo(f"page: {clean(page)}", err=True)
     is_complete = all(node.status == "complete" for node in summary.results)
-    if not (is_complete or wanted.archive or wanted.names):
+    if not (is_complete or options.archive or options.names):
         click.echo(f"to continue it: rollbook bundle --resume {clean(bundle.path)}", err=True)
-    wanted.upload.send(bundle.path, interrupted=interrupted)
+    options.upload.send(bundle.path, interrupted=interrupted)
     code = Coverage.of(_hosts(summary)).exit_code or (3 if bundle.problem else 0)
     sys.exit(130 if interrupted else code)
 
 
 def _show_summary(summary: BundleSummary, notes: Mapping[str, str]) -> None:
     """Print the nodes that are not complete, those with the same cause together, the counts, and the notes."""
-    failures(_hosts(summary))
-    for line in describe_ways(summary):
+    print_failures(_hosts(summary))
+    for line in describe_deliveries(summary):
         stderr().print(line, soft_wrap=True)
-    counts = Coverage.of(_hosts(summary)).by_status
-    others = [f"{count} {status}" for status, count in counts.items() if status != "complete"]
     files = [file for node in summary.results for item in node.items for file in item.files]
-    nodes = "node" if summary.total_nodes == 1 else "nodes"
-    parts = [f"{counts.get('complete', 0)} of {summary.total_nodes} {nodes} complete", *others]
+    parts = [coverage_line(Coverage.of(_hosts(summary)), "node")]
     parts.append(f"{len(files)} files, {size(sum(file.size for file in files))}")
     if redactions := sum(file.redactions for file in files):
         parts.append(f"{redactions} secrets replaced")

@@ -16,7 +16,7 @@ from rollbook.bundle.request import Limits, Request
 from rollbook.bundle.summary import Window
 from rollbook.clean import clean
 from rollbook.cli.options import RECORDING, Number, SizeType, add_options, option, refuse_given
-from rollbook.cli.output import print_sheet, size
+from rollbook.cli.output import count_text, print_table, size
 from rollbook.hosts import fold
 from rollbook.records.document import encode
 
@@ -27,13 +27,13 @@ OPTIONS = (
     option("--tag", "tags", heading=RECORDING, multiple=True, metavar="TAG",
            help="Read the items with this tag; may be repeated."),
     option("--skip", heading=RECORDING, multiple=True, metavar="ID|TAG",
-           help="Leave out an item or a tag; may be repeated."),
+           help="Skip this item, or the items with this tag; may be repeated."),
     option("--items", "item_files", heading=RECORDING, multiple=True, metavar="FILE",
            type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file with more items."),
     option("--command", "commands", heading=RECORDING, multiple=True, metavar="COMMAND",
-           help="Shell command to run on every node, in addition; may be repeated."),
+           help="Also run this shell command on every node; may be repeated."),
     option("--since", heading=RECORDING, metavar="TIME",
-           help="Read logs from this time on: 2h (ago), or 2026-11-16T05:00."),
+           help="Read logs from this time: 2h (ago), or 2026-11-16T05:00."),
     option("--until", heading=RECORDING, metavar="TIME", help="Read logs up to this time."),
     option("--node-limit", heading=RECORDING, type=SizeType(), default="256 MiB", show_default=True, metavar="SIZE",
            help="Maximum size of the data from a node."),
@@ -66,19 +66,19 @@ def refuse_selection(why: str) -> None:
 
 
 def print_items(files: Sequence[Path]) -> None:
-    """Print all items with their limits, also those in TOML files of the user."""
+    """Print all items with their limits, including those in the user's TOML files."""
     items = [*catalogue(), *(item for file in files for item in load(file))]
     rows = [
         (item.id, f"{item.seconds:g} s", size(item.limit), ",".join(item.tags), item.title + _remarks(item))
         for item in sorted(items, key=lambda item: item.id)
     ]
-    print_sheet(("item", "timeout", "limit", "tags", "what"), rows, wrap=True)
+    print_table(("item", "timeout", "limit", "tags", "what"), rows, wrap=True)
 
 
 def _remarks(item: Item) -> str:
     remarks = [
         *(["needs root"] if item.needs_root else []),
-        *(["has effects: only with --item"] if item.has_effects else []),
+        *(["changes or stresses the node: only with --item"] if item.has_effects else []),
     ]
     return f" ({', '.join(remarks)})" if remarks else ""
 
@@ -93,9 +93,9 @@ def print_plan(request: Request, *, as_json: bool) -> None:
     for item in request.items:
         for at, what in enumerate((*item.paths, *_commands(item, request.window))):
             rows.append((item.id, f"{item.seconds:g} s", size(item.limit), what) if not at else ("", "", "", what))
-    print_sheet(("item", "timeout", "limit", "what is read"), rows, wrap=True)
+    print_table(("item", "timeout", "limit", "what is read"), rows, wrap=True)
     total = min(request.limits.node_bytes, sum(item.limit for item in request.items))
-    nodes = "1 node" if len(request.nodes) == 1 else f"{len(request.nodes)} nodes"
+    nodes = count_text(len(request.nodes), "node")
     click.echo(
         f"{len(request.items)} items from {nodes} ({clean(fold(request.nodes))}), at most {size(total)} each; "
         "nothing was read",

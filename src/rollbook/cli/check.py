@@ -21,7 +21,7 @@ from rollbook.checks.text import detail_lines, value_lines
 from rollbook.clean import clean
 from rollbook.cli.live import gather_live
 from rollbook.cli.options import OUTPUT, InputFile, Number, complete, option, refuse_given
-from rollbook.cli.output import coverage_line, failures, stderr, wrapped
+from rollbook.cli.output import count_text, coverage_line, print_failures, stderr, wrapped
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.record_argument import RecordPath
 from rollbook.errors import UsageError
@@ -55,9 +55,9 @@ CHECK_OPTIONS = (
     "junit",
     "hosts",
 )
-MARK = 9  # columns of a severity
-MARKS = {"fail": "red", "warn": "yellow", "note": "cyan"}
-MOST_LINES = 12  # lines printed per finding; the JSON document has all
+SEVERITY_WIDTH = 9  # columns of a severity
+COLOURS = {"fail": "red", "warn": "yellow", "note": "cyan"}
+MAX_LINES = 12  # lines printed per finding; the JSON document has all
 
 
 @click.command("check", cls=ReachCommand)
@@ -166,7 +166,7 @@ def command(
     else:
         show_findings(findings)
     if coverage:
-        failures(run.start)
+        print_failures(run.start)
         stderr().print(coverage_line(coverage))
     sys.exit(130 if interrupted else _code(findings, fail_on, coverage))
 
@@ -231,28 +231,25 @@ def _summary(findings: Findings) -> Iterator[str]:
     severities = f": {len(findings.failures)} fail, {len(findings.warnings)} warn" if counted else ""
     if not counted and findings.counts.get("note"):
         severities = " of severity fail or warn"
-    yield f"{_count(len(counted), 'finding')}{severities}"
+    yield f"{count_text(len(counted), 'finding') if counted else 'no findings'}{severities}"
     hosts = sum(len(group.hosts) for group in findings.groups)
-    over = f"{_count(hosts, 'host')} in {_count(len(findings.groups), 'group')}" if hosts else "no hosts"
+    over = f"{count_text(hosts, 'host')} in {count_text(len(findings.groups), 'group')}" if hosts else "no hosts"
     with_findings = sum(findings.outcomes.get(severity, 0) for severity in ("fail", "warn"))
     others = [f"{count} {outcome}" for outcome, count in findings.outcomes.items() if outcome not in ("fail", "warn")]
-    yield f"{_count(len(findings.rules), 'rule')} over {over}: {', '.join([f'{with_findings} with findings', *others])}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number or 'no'} {noun}{'s' * (number != 1)}"
+    rules = count_text(len(findings.rules), "rule")
+    yield f"{rules} over {over}: {', '.join([f'{with_findings} with findings', *others])}"
 
 
 def _show_finding(rule: str, finding: Finding) -> None:
-    severity = finding.severity or "fail"
-    mark = "silenced" if finding.silenced else severity
+    label = "silenced" if finding.silenced else finding.severity or "fail"
     group = f" [{clean(finding.group)}]" if finding.group not in ("", "all") else ""
-    click.echo(click.style(f"{mark:<{MARK}}", MARKS.get(mark)) + f"{rule}  {clean(fold(finding.hosts))}{group}")
+    severity = click.style(f"{label:<{SEVERITY_WIDTH}}", COLOURS.get(label))
+    click.echo(f"{severity}{rule}  {clean(fold(finding.hosts))}{group}")
     lines = detail_lines(finding) or [finding.message]
-    for line in lines[:MOST_LINES]:
+    for line in lines[:MAX_LINES]:
         _echo(line)
-    if len(lines) > MOST_LINES:
-        _echo(f"and {len(lines) - MOST_LINES} more")
+    if len(lines) > MAX_LINES:
+        _echo(f"and {len(lines) - MAX_LINES} more")
     for evidence in finding.lines:
         _echo(f"{evidence.path}:{evidence.line}: {evidence.text}")
     _echo(
@@ -261,4 +258,4 @@ def _show_finding(rule: str, finding: Finding) -> None:
 
 
 def _echo(text: str) -> None:
-    click.echo(wrapped(f"{'':<{MARK}}{clean(text)}", sys.stdout, MARK + 2))
+    click.echo(wrapped(f"{'':<{SEVERITY_WIDTH}}{clean(text)}", sys.stdout, SEVERITY_WIDTH + 2))

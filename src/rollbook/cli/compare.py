@@ -14,7 +14,7 @@ from rollbook.api.listing import summary_of
 from rollbook.clean import clean, shorten
 from rollbook.cli.configuration import results_directory
 from rollbook.cli.options import OUTPUT, Command, Number, option
-from rollbook.cli.output import print_sheet, stderr, wrapped
+from rollbook.cli.output import count_text, print_table, stderr, wrapped
 from rollbook.comparison.limits import judge
 from rollbook.comparison.model import Comparison
 from rollbook.comparison.statistics import FLOOR
@@ -24,7 +24,7 @@ from rollbook.records.document import encode
 
 __all__ = ["command"]
 
-LONGEST = 60  # characters of a command
+MAX_COMMAND = 60  # characters of a command
 
 
 class Limit(click.ParamType[float]):
@@ -152,7 +152,7 @@ def _show(found: Comparison, *, everything: bool) -> None:
         letter = chr(65 + number)
         cells = [row_cells(row, number - 1) for row in rows]
         if cells:
-            print_sheet(("", "A", letter, f"{letter} VS A", "INTERVAL", "VERDICT"), cells, wrap=True)
+            print_table(("", "A", letter, f"{letter} VS A", "INTERVAL", "VERDICT"), cells, wrap=True)
         if rest:
             click.echo(rest)
         click.echo(f"\nchanged facts, most likely explanation first ({letter} against A):")
@@ -166,8 +166,8 @@ def _show_sides(found: Comparison) -> None:
     """Print a line per side in aligned columns: letter, label, runs, type, command of the first run."""
     rows = []
     for at, side in enumerate(found.sides):
-        runs = f"{len(side.records)} run{'s' * (len(side.records) != 1)}"
-        command = shorten(" ".join(side.command.split()), LONGEST)
+        runs = count_text(len(side.records), "run")
+        command = shorten(" ".join(side.command.split()), MAX_COMMAND)
         rows.append([clean(cell) for cell in (chr(65 + at), side.label, runs, side.type, command)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:

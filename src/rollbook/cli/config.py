@@ -11,7 +11,7 @@ import msgspec
 from rollbook.clean import clean
 from rollbook.cli.configuration import OWN, config_files, configured, transport_keys, unknown_variables
 from rollbook.cli.options import OUTPUT, Command, option
-from rollbook.cli.output import print_sheet, stderr
+from rollbook.cli.output import print_table, stderr
 from rollbook.cli.run import command as run
 from rollbook.protocol.redaction import mask_command_line
 from rollbook.records.document import current_version, encode
@@ -57,18 +57,18 @@ def command(*, as_json: bool) -> None:
         click.echo(encode(found), nl=False)
         return
     rows = [(key, _text(one.value), one.origin) for key, one in found.values.items()]
-    print_sheet(("KEY", "VALUE", "ORIGIN"), rows, wrap=True)
+    print_table(("KEY", "VALUE", "ORIGIN"), rows, wrap=True)
     for file in found.files:
         if file.ignored:
             stderr().print(clean(f"{file.path} is not used: {file.ignored}"), soft_wrap=True)
     for name, close in unknown_variables():
         hint = f"; did you mean {close}?" if close else ""
-        stderr().print(clean(f"warning: {name} is not a variable of Rollbook{hint}"), soft_wrap=True)
+        stderr().print(clean(f"warning: {name} is not a Rollbook variable{hint}"), soft_wrap=True)
 
 
 def _config() -> Config:
     files = [File(str(file.path), file.scope, file.ignored) for file in config_files()]
-    defaults = {key: Value(None, "default") for key in (*OWN, *transport_keys(all_plug_ins=True))}
+    defaults = {key: Value(None, "default") for key in OWN}
     defaults |= {key: Value(declared.default, "default") for key, declared in transport_keys(all_plug_ins=True).items()}
     defaults |= {name: Value(default, "default") for name, default in _own_defaults()}
     given = {key: Value(one.value, one.origin) for key, one in configured(quiet=True).items()}

@@ -37,10 +37,10 @@ __all__ = [
 ]
 
 FILE = "rollbook.toml"
-LARGEST = 1 << 20  # bytes of a configuration file
+MAX_FILE_BYTES = 1 << 20  # bytes of a configuration file
 PREFIX = "ROLLBOOK_"
-CHOSEN = "ROLLBOOK_CONFIG"
-OTHER_VARIABLES = (CHOSEN, "ROLLBOOK_PUSH_TOKEN", "ROLLBOOK_RECORD", "ROLLBOOK_SOCKET", "ROLLBOOK_TOKEN")
+CONFIG_VARIABLE = "ROLLBOOK_CONFIG"
+OTHER_VARIABLES = (CONFIG_VARIABLE, "ROLLBOOK_PUSH_TOKEN", "ROLLBOOK_RECORD", "ROLLBOOK_SOCKET", "ROLLBOOK_TOKEN")
 
 OWN: Mapping[str, type] = {
     "hosts": list,
@@ -55,7 +55,7 @@ OWN: Mapping[str, type] = {
     "push": str,
 }
 """The keys besides options of transports, and their types. `list` also accepts one text."""
-WANTED = {list: "a list of strings", str: "a string", int: "an integer", float: "a number", bool: "true or false"}
+TYPE_NAMES = {list: "a list of strings", str: "a string", int: "an integer", float: "a number", bool: "true or false"}
 PATHS = ("hostfile", "results_dir", "ssh_config")
 """Keys whose values are paths: relative ones in a file count from the directory of the file."""
 
@@ -121,9 +121,9 @@ def transport_keys(*, all_plug_ins: bool = False) -> dict[str, Declared]:
 
 def config_files() -> Iterator[ConfigFile]:
     """The configuration files to read if they are there: the project's first, then the user's."""
-    if chosen := os.environ.get(CHOSEN):
+    if chosen := os.environ.get(CONFIG_VARIABLE):
         if not Path(chosen).is_file():
-            raise UsageError(f"{chosen} (from {CHOSEN}) is not a file")
+            raise UsageError(f"{chosen} (from {CONFIG_VARIABLE}) is not a file")
         yield ConfigFile(Path(chosen).absolute(), "project")
     elif (project := _project_file()) is not None:
         yield ConfigFile(project, "project", _distrust_path(project), nearby=True)
@@ -156,22 +156,22 @@ def _distrust_path(path: Path) -> str:
 
 def _distrust(path: Path, status: os.stat_result) -> str:
     if status.st_uid not in (os.geteuid(), 0):
-        return f"it belongs to uid {status.st_uid}; to use it anyway, set {CHOSEN}={path}"
+        return f"it belongs to uid {status.st_uid}; to use it anyway, set {CONFIG_VARIABLE}={path}"
     if status.st_mode & 0o002 and not stat.S_ISLNK(status.st_mode):
-        return f"every user can write to it; to use it anyway, set {CHOSEN}={path}"
+        return f"every user can write to it; to use it anyway, set {CONFIG_VARIABLE}={path}"
     return ""
 
 
 def _read(file: ConfigFile) -> dict[str, Setting]:
     path = file.path
     try:
-        # The file may have been replaced since it was found, also by a FIFO.
+        # The file may have been replaced since it was found, even by a FIFO.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
             if file.nearby and (reason := _distrust(path, os.fstat(opened.fileno()))):
                 raise UsageError(f"{path} is not used: {reason}")
-            text = opened.read(LARGEST + 1)
-        if len(text) > LARGEST:
-            raise UsageError(f"{path} is larger than {LARGEST >> 10} KiB")
+            text = opened.read(MAX_FILE_BYTES + 1)
+        if len(text) > MAX_FILE_BYTES:
+            raise UsageError(f"{path} is larger than {MAX_FILE_BYTES >> 10} KiB")
         values = tomllib.loads(text.decode())
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
@@ -203,7 +203,7 @@ def _checked(path: Path, key: str, value: Any) -> Any:
         bool: isinstance(value, bool),
     }
     if not fits[kind]:
-        raise UsageError(f"{path}: {key} must be {WANTED[kind]}, not {value!r}")
+        raise UsageError(f"{path}: {key} must be {TYPE_NAMES[kind]}, not {value!r}")
     if key not in PATHS:
         return value
     paths = [str(path.parent / Path(one).expanduser()) for one in (value if kind is list else [value])]
@@ -217,7 +217,7 @@ def _from_text(key: str, value: str) -> Any:
             try:
                 kind(value)
             except ValueError as error:
-                raise UsageError(f"{PREFIX}{key.upper()} must be {WANTED[kind]}, not {value!r}") from error
+                raise UsageError(f"{PREFIX}{key.upper()} must be {TYPE_NAMES[kind]}, not {value!r}") from error
         return value
     if key in ("hosts", "exclude"):
         return [value]

@@ -11,7 +11,7 @@ from rollbook.api.diff import Diff, diff
 from rollbook.checks.text import change_text
 from rollbook.clean import clean
 from rollbook.cli.options import OUTPUT, Command, option
-from rollbook.cli.output import stderr
+from rollbook.cli.output import count_text, stderr
 from rollbook.cli.record_argument import find
 from rollbook.hosts import fold
 from rollbook.records.document import encode
@@ -62,8 +62,7 @@ def _show(found: Diff) -> None:
         stderr().print(clean(f"nothing to compare from {fold(found.without_data)}"), soft_wrap=True)
     _show_unread(found)
     if found.hosts:
-        differing, total = sum(map(bool, found.hosts.values())), len(found.hosts)
-        hosts = f"{total} host{'s' * (total != 1)}"
+        differing, hosts = sum(map(bool, found.hosts.values())), count_text(len(found.hosts), "host")
         stderr().print(f"{differing} of {hosts} with differences" if differing else f"no differences on {hosts}")
     else:
         other = "; compare two with A:HOST B:HOST" if found.only_before and found.only_after else ""

@@ -12,7 +12,7 @@ import click
 from rollbook.clean import clean
 from rollbook.cli.live import run_interruptible
 from rollbook.cli.options import OUTPUT, Number, SizeType, option
-from rollbook.cli.output import ProgressView, coverage_line, failures, size, stderr
+from rollbook.cli.output import ProgressView, count_text, coverage_line, print_failures, size, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.collect.execute import MAX_OUTPUT, Command, execute
 from rollbook.errors import UsageError
@@ -24,7 +24,7 @@ from rollbook.times import iso_now
 
 __all__ = ["command"]
 
-LONGEST_LINE = 1 << 16  # bytes of a line that has not ended, after which it is printed
+MAX_LINE = 1 << 16  # bytes of a line that has not ended, after which it is printed
 
 
 @click.command(
@@ -84,7 +84,7 @@ def command(
         _print_folded(results)
     _print_dropped(results)
     _print_ends(results)
-    failures(results)
+    print_failures(results)
     click.echo(_summary(done), err=True)
     sys.exit(130 if interrupted else done.exit_code)
 
@@ -98,7 +98,7 @@ class LiveLines:
     def add(self, host: Host, is_stderr: bool, data: bytes) -> None:
         """Print the lines that are complete."""
         *lines, rest = (self._open.pop((host.name, is_stderr), b"") + data).split(b"\n")
-        if len(rest) > LONGEST_LINE:
+        if len(rest) > MAX_LINE:
             lines, rest = [*lines, rest], b""
         self._print(host.name, lines, is_stderr=is_stderr)
         if rest:
@@ -159,9 +159,8 @@ def _print_folded(results: list[CommandResult]) -> None:
             if text:
                 alike.setdefault((text, result.dropped_bytes > 0), []).append(result.name)
         for (text, truncated), names in sorted(alike.items(), key=lambda item: -len(item[1])):
-            count = f"{len(names)} host" + "s" * (len(names) != 1)
             notes = ", stderr" * is_stderr + ", truncated" * truncated
-            click.echo(f"--- {fold(names)} ({count}{notes})", err=is_stderr)
+            click.echo(f"--- {fold(names)} ({count_text(len(names), 'host')}{notes})", err=is_stderr)
             click.echo(_printable(text, err=is_stderr), nl=not text.endswith("\n"), err=is_stderr, color=True)
 
 

@@ -48,7 +48,7 @@ def _login(host: Host) -> str:
 
 def _check(reach: Reach, *, as_json: bool) -> int:
     from rollbook.cli.live import gather_live  # noqa: PLC0415 - a plain list does not need it
-    from rollbook.cli.output import coverage_line, failures, table  # noqa: PLC0415
+    from rollbook.cli.output import coverage_line, print_failures, print_hosts  # noqa: PLC0415
     from rollbook.protocol.plan import Plan  # noqa: PLC0415
     from rollbook.records.document import encode  # noqa: PLC0415
     from rollbook.records.host_lists import HostCheck  # noqa: PLC0415
@@ -65,7 +65,7 @@ def _check(reach: Reach, *, as_json: bool) -> int:
             trip = f"{clock.round_trip_ns / 1e6:.1f} ms" if clock else ""
             offset = f"{clock.offset_ns / 1e6:+.1f} ms ± {clock.bound_ns / 1e6:.1f}" if clock else ""
             rows.append((result.name, (result.status, result.method, result.agent, trip, offset)))
-        table(("host", "status", "via", "agent", "round trip", "clock offset"), rows)
-    failures(results)
+        print_hosts(("host", "status", "via", "agent", "round trip", "clock offset"), rows)
+    print_failures(results)
     click.echo(coverage_line(coverage), err=True)
     return 130 if interrupted else coverage.exit_code

@@ -13,7 +13,7 @@ from rollbook.api.listing import list_records, no_records
 from rollbook.clean import shorten
 from rollbook.cli.configuration import results_directory
 from rollbook.cli.options import OUTPUT, Command, option
-from rollbook.cli.output import print_sheet, sheet, stderr, width_of
+from rollbook.cli.output import make_table, print_table, stderr, table_width
 from rollbook.cli.summary import duration
 from rollbook.errors import RecordError
 from rollbook.records.document import encode
@@ -22,7 +22,7 @@ from rollbook.records.summary import RecordList, RecordSummary
 __all__ = ["command"]
 
 HEADINGS = ("RECORD", "NAME", "TIME", "HOSTS", "VERDICT", "TAGS")
-LONGEST = 40  # characters of a command, a note or the reason of a broken record
+MAX_TEXT = 40  # characters of a command, a note or the reason of a broken record
 
 
 @click.command("list", cls=Command)
@@ -111,9 +111,9 @@ def _cells(one: RecordSummary, results: Path) -> tuple[str, ...]:
 def _table(headings: Sequence[str], rows: list[tuple[str, ...]]) -> None:
     """Print the rows without columns that are empty in all of them; on a terminal the last one is cut to fit."""
     *used, last = [at for at in range(len(headings)) if any(row[at] for row in rows)]
-    console, room = Console(highlight=False), LONGEST
+    console, room = Console(highlight=False), MAX_TEXT
     if sys.stdout.isatty():
-        others = sheet([headings[at] for at in used], [[row[at] for at in used] for row in rows])
-        room = max(len(headings[last]), console.width - width_of(others, console) - 1)
+        others = make_table([headings[at] for at in used], [[row[at] for at in used] for row in rows])
+        room = max(len(headings[last]), console.width - table_width(others, console) - 1)
     cells = [[*(row[at] for at in used), shorten(row[last], room)] for row in rows]
-    print_sheet([headings[at] for at in (*used, last)], cells)
+    print_table([headings[at] for at in (*used, last)], cells)

@@ -28,6 +28,8 @@ __all__ = [
     "SizeType",
     "add_options",
     "complete",
+    "is_default",
+    "is_typed",
     "option",
     "refuse_given",
     "sign_option",
@@ -119,13 +121,23 @@ def complete(
     return found
 
 
+def is_typed(name: str) -> bool:
+    """Whether a parameter of the current command was given on the command line."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def is_default(name: str) -> bool:
+    """Whether a parameter of the current command has its built-in default."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.DEFAULT
+
+
 def refuse_given(names: Collection[str], why: str) -> None:
     """Raise `UsageError` if one of the parameters was typed; `why` explains why it would have no effect."""
     context = click.get_current_context()
     typed = [
         parameter.opts[0]
         for parameter in context.command.get_params(context)
-        if parameter.name in names and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
+        if parameter.name in names and is_typed(parameter.name)
     ]
     if typed:
         raise UsageError(f"{', '.join(typed)} would have no effect: {why}")

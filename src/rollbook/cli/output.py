@@ -30,22 +30,28 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ProgressView",
+    "count_text",
     "coverage_line",
-    "failures",
-    "print_sheet",
-    "sheet",
+    "make_table",
+    "print_failures",
+    "print_hosts",
+    "print_table",
     "size",
     "stderr",
-    "table",
+    "table_width",
     "terminal_width",
     "text_width",
-    "width_of",
     "wrapped",
 ]
 
-WIDEST = 100  # columns that text is wrapped at, however wide the terminal is
+MAX_TEXT_WIDTH = 100  # columns that text is wrapped at, however wide the terminal is
 FOLD_ABOVE = 24  # with more hosts than this, equal rows are printed once with a folded nodeset
 COLOURS = {"complete": "green", "partial": "yellow"}
+
+
+def count_text(number: int, noun: str) -> str:
+    """`1 host`, `3 hosts`."""
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def size(count: float) -> str:
@@ -78,7 +84,7 @@ def terminal_width(stream: TextIO) -> int:
 def text_width(stream: TextIO) -> int:
     """The columns that lines of text may have: those of a terminal, up to a limit; any number into a pipe."""
     width = terminal_width(stream)
-    return width if width == sys.maxsize else min(width, WIDEST)
+    return width if width == sys.maxsize else min(width, MAX_TEXT_WIDTH)
 
 
 def wrapped(text: str, stream: TextIO, indent: int) -> str:
@@ -92,7 +98,7 @@ def wrapped(text: str, stream: TextIO, indent: int) -> str:
     return textwrap.fill(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
 
 
-def sheet(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+def make_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """A table of plain strings, each column as wide as needed."""
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -105,30 +111,30 @@ def sheet(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     return shown
 
 
-def width_of(shown: Table, console: Console) -> int:
+def table_width(shown: Table, console: Console) -> int:
     """The width of a table without wrapping."""
     return console.measure(shown, options=console.options.update(max_width=10**9)).maximum
 
 
-def table(headings: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> None:
+def print_hosts(headings: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> None:
     """Print a row per host or, if there are many, a row per distinct set of values with its hosts folded."""
     if len(rows) > FOLD_ABOVE:
         alike: dict[tuple[str, ...], list[str]] = {}
         for name, cells in rows:
             alike.setdefault(tuple(cells), []).append(name)
         rows = [(fold(names), cells) for cells, names in alike.items()]
-    print_sheet(headings, [(name, *cells) for name, cells in rows])
+    print_table(headings, [(name, *cells) for name, cells in rows])
 
 
-def print_sheet(headings: Sequence[str], rows: Sequence[Sequence[str]], *, wrap: bool = False) -> None:
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, wrap: bool = False) -> None:
     """Print a table; if it is wider than the terminal, each row as lines of name and value or, with `wrap`, wrapped.
 
     In a file or a pipe, it is as wide as it needs to be.
     """
     from rich.console import Console  # noqa: PLC0415
 
-    shown, console = sheet(headings, rows), Console(highlight=False)
-    width = width_of(shown, console)
+    shown, console = make_table(headings, rows), Console(highlight=False)
+    width = table_width(shown, console)
     if not sys.stdout.isatty():  # FORCE_COLOR makes a terminal of a pipe for rich
         console.width = max(width, 1)
         with console.capture() as captured:
@@ -149,7 +155,7 @@ def _print_lines(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None
         click.echo("\n" * (number > 0) + "\n".join(lines))
 
 
-def failures(hosts: Sequence[HasStatus]) -> None:
+def print_failures(hosts: Sequence[HasStatus]) -> None:
     """Print every host that is not complete on stderr, hosts with the same cause together."""
     statuses: dict[str, list[tuple[str, str]]] = {}
     for host in hosts:
@@ -164,13 +170,13 @@ def failures(hosts: Sequence[HasStatus]) -> None:
             stderr().print(line, soft_wrap=True)
 
 
-def coverage_line(coverage: Coverage) -> str:
+def coverage_line(coverage: Coverage, noun: str = "host") -> str:
     """`6 of 8 hosts complete, 1 partial, 1 refused`."""
     if not coverage.requested:
-        return "no hosts"
+        return f"no {noun}s"
     others = [f"{count} {status}" for status, count in coverage.by_status.items() if status != "complete"]
-    hosts = "host" if coverage.requested == 1 else "hosts"
-    return ", ".join([f"{coverage.by_status.get('complete', 0)} of {coverage.requested} {hosts} complete", *others])
+    complete = f"{coverage.by_status.get('complete', 0)} of {count_text(coverage.requested, noun)} complete"
+    return ", ".join([complete, *others])
 
 
 class ProgressView:
@@ -214,8 +220,7 @@ class ProgressView:
 
         done, active = dict(self._done), dict(self._active)  # copies: this runs in another thread
         counts = "  ".join(f"{count} {status}" for status, count in done.items())
-        hosts = "host" if self._requested == 1 else "hosts"
-        text = Text(f"{sum(done.values())} of {self._requested} {hosts}  {counts}")
+        text = Text(f"{sum(done.values())} of {count_text(self._requested, 'host')}  {counts}")
         slow = [name for name, since in active.items() if time.monotonic() - since > 2]
         if slow:
             text.append(f"\nwaiting for {fold(slow)}", "dim")

@@ -18,7 +18,7 @@ from rollbook.api.listing import summaries
 from rollbook.clean import clean
 from rollbook.cli.configuration import results_directory
 from rollbook.cli.options import OUTPUT, Command, option
-from rollbook.cli.output import print_sheet, stderr
+from rollbook.cli.output import print_table, stderr
 from rollbook.cli.record_argument import find
 from rollbook.errors import RollbookError, UsageError
 from rollbook.exports.files import safe
@@ -30,7 +30,7 @@ from rollbook.sql.damage import changed_tables
 
 __all__ = ["command", "print_rows", "warn_of"]
 
-SHOWN = 1000  # rows printed with --format table
+MAX_ROWS = 1000  # rows printed with --format table
 
 
 class QueryCommand(Command):
@@ -71,16 +71,16 @@ class QueryCommand(Command):
 def command(words: tuple[str, ...], output_format: str, *, all_records: bool) -> None:
     """Run one SELECT over RECORD and print the result; with --all, over all records of a results directory.
 
-    Tables: one per sampled source (diskstats, net_dev, stat, meminfo, …), each also as NAME_rates with counters per
-    second; samples and rates with one row per host and beat; metrics per device in {views}; hosts, facts, phases, gaps,
-    losses, findings, phase_stats. `SHOW TABLES` lists them, `DESCRIBE rates` the columns of one.
+    Tables: one per sampled source (diskstats, net_dev, stat, meminfo, …), and NAME_rates with its counters per second;
+    samples and rates with one row per host and beat; metrics per device in {views}; hosts, facts, phases, gaps, losses,
+    findings, results, phase_stats. `SHOW TABLES` lists them, `DESCRIBE rates` the columns of one.
 
     With --all: runs with one row per record, and all tables above with the rows of all records and a column `run`.
-    Only what the query names is opened. A record that cannot be read is left out with a warning; the exit code is
-    then 3.
+    Only tables that the query names are opened. A record that cannot be read is left out with a warning, and the exit
+    code is 3.
     """
     if len(words) > 2 or (len(words) < 2 and not all_records):
-        raise UsageError("write a RECORD and one SQL statement in quotes; the record can be omitted with --all")
+        raise UsageError("give a RECORD and one SQL statement in quotes; with --all, the record can be omitted")
     sql = words[-1]
     opened = _open_all(words[:-1], sql) if all_records else AllRecords(_open(words[0], sql), [])
     with opened.connection as connection:
@@ -108,7 +108,7 @@ def print_rows(connection: duckdb.DuckDBPyConnection, sql: str, output_format: s
 
 
 def warn_of(problems: Sequence[str]) -> int:
-    """Print what is missing in the tables of a query; returns the exit code."""
+    """Print a warning for each problem with the queried tables; returns the exit code."""
     for line in problems:
         stderr().print(f"warning: {clean(line)}", soft_wrap=True)
     return 3 if problems else 0
@@ -129,9 +129,9 @@ def _open_all(directory: tuple[str, ...], sql: str) -> AllRecords:
 
 def _table(names: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
     """Print the first rows as a table or, if that is wider than the terminal, each row as lines of name and value."""
-    cells = [[_cell(cell) for cell in row] for row in itertools.islice(rows, SHOWN)]
+    cells = [[_cell(cell) for cell in row] for row in itertools.islice(rows, MAX_ROWS)]
     more = sum(1 for _ in rows)
-    print_sheet(names, cells)
+    print_table(names, cells)
     if not cells:
         stderr().print("no rows")
     if more:

@@ -1,7 +1,7 @@
 """The options that name hosts and choose a transport, shared by every command that reaches hosts.
 
 Options of transports come from their declarations. Those of a plug-in are added when `--via` or `--fallback` names it,
-and all of them in `--help`: to look for plug-ins takes longer than most commands.
+and all of them in `--help`: the search for plug-ins takes longer than most commands.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from rollbook.cli.options import (
     Option,
     add_options,
     complete,
+    is_default,
+    is_typed,
     option,
     refuse_given,
 )
@@ -42,9 +44,9 @@ from rollbook.transports.routing import Options, explain_auto, fallback_route, k
 if TYPE_CHECKING:
     from rollbook.records.hosts import HostResult
 
-__all__ = ["Reach", "ReachCommand", "is_typed", "reach_options"]
+__all__ = ["Reach", "ReachCommand", "reach_options"]
 
-NAMED = ("hosts", "hostfile", "exclude")
+HOST_PARAMETERS = ("hosts", "hostfile", "exclude")
 CHOICE = ("via", "fallback", "timeout")  # what `Options` holds beside options of transports
 
 
@@ -85,7 +87,7 @@ def transport_options(transports: tuple[str, ...]) -> tuple[TransportOption, ...
     return tuple(TransportOption(declared, owners) for declared, owners in found.values())
 
 
-LISTS = {
+LIST_OPTIONS = {
     **dict.fromkeys(("-w", "--hosts", "--node", "--nodes"), "--hosts"),
     **dict.fromkeys(("--instance-group", "--instance-groups"), "--instance-group"),
 }
@@ -171,8 +173,8 @@ def _repeat_hosts(args: list[str], command: click.Command) -> list[str]:
     for at, word in enumerate(args[:end]):
         if word.startswith("-"):
             flag = ""
-        elif at and args[at - 1] in LISTS:
-            flag = LISTS[args[at - 1]]
+        elif at and args[at - 1] in LIST_OPTIONS:
+            flag = LIST_OPTIONS[args[at - 1]]
         elif flag:
             found.append(flag)
         found.append(word)
@@ -207,7 +209,7 @@ class Reach:
     def refuse(self) -> None:
         """Raise `UsageError` if hosts or a transport were given to a command that reads a record."""
         context = click.get_current_context()
-        if any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in NAMED):
+        if any(map(is_typed, HOST_PARAMETERS)):
             raise UsageError(
                 "a record has its own hosts; name hosts or a record, not both (several hosts: --hosts a,b)"
             )
@@ -243,12 +245,12 @@ _complete_via = complete(lambda: (AUTO, *BUILT_IN, *plug_ins()))
 
 OPTIONS = (
     option("-w", "--hosts", "--node", "--nodes", heading=HOSTS, multiple=True, metavar="HOSTS",
-           help="Hosts: node[01-16,20], user@host, host:slots, [IPv6], @group, ^file; comma or space lists; may be "
-           "repeated. [default: the Slurm job's nodes, else this machine]"),
+           help="Hosts, separated by commas or spaces: node[01-16,20], user@host, host:slots, [IPv6], @group, ^file; "
+           "may be repeated [default: the Slurm job's nodes, else this machine]."),
     option("--hostfile", heading=HOSTS, multiple=True, metavar="FILE",
            help="File with one or more hosts per line, or an MPI host file."),
     option("-x", "--exclude", heading=HOSTS, multiple=True, metavar="HOSTS",
-           help="Hosts to leave out; a list that contains none of the hosts is an error."),
+           help="Hosts to exclude; a list that matches none of the hosts is an error."),
     option("--via", heading=TRANSPORT, metavar="NAME", default=AUTO, show_default=True, shell_complete=_complete_via,
            help=f"Transport: {', '.join(BUILT_IN)}, a plug-in's, or auto: slurm inside an allocation, else local "
            "for this machine and ssh for the rest."),
@@ -257,11 +259,6 @@ OPTIONS = (
     option("--fanout", heading=TRANSPORT, type=click.IntRange(1, MAX_FANOUT), default=64, show_default=True,
            metavar="N", help="Hosts contacted in parallel."),
 )  # fmt: skip
-
-
-def is_typed(name: str) -> bool:
-    """Whether a parameter of the current command was given on the command line."""
-    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _options(context: click.Context, choice: dict[str, Any], values: dict[str, Any]) -> Options:
@@ -304,7 +301,7 @@ def reach_options(command: Callable[..., Any], *, timeout: float = 60.0) -> Call
         for param in context.command.get_params(context):
             if isinstance(param, TransportOption) and param.name is not None:
                 value = rest.pop(param.name)
-                if context.get_parameter_source(param.name) is not ParameterSource.DEFAULT:
+                if not is_default(param.name):
                     values[param.name] = value
         if not is_typed("hosts") and is_typed("hostfile"):
             hosts = ()

@@ -24,7 +24,7 @@ __all__ = ["command"]
     heading=RECORDING,
     type=Number(0.1),
     metavar="SECONDS",
-    help="Stop after this many seconds [default: at Ctrl-C].",
+    help="Stop after this many seconds [default: record until Ctrl-C].",
 )
 @reach_options
 def command(reach: Reach, *, settings: Settings, duration: float | None, quiet: bool, as_json: bool) -> None:
@@ -36,7 +36,7 @@ def command(reach: Reach, *, settings: Settings, duration: float | None, quiet: 
     settings = dataclasses.replace(
         settings, hosts=reach.hosts, options=reach.options, fanout=reach.fanout, args=option_values(reach.hosts)
     )
-    progress = RunView(reach, message="" if duration else "recording; Ctrl-C ends it", quiet=quiet or as_json)
+    progress = RunView(reach, message="" if duration else "recording; press Ctrl-C to stop", quiet=quiet or as_json)
     with Signals() as signals:
         recording = record_for(settings, duration, progress, signals)
         show_end(recording, quiet=quiet, as_json=as_json)

@@ -20,7 +20,7 @@ from rollbook.api.settings import LONGEST, SHORTEST, Settings
 from rollbook.api.signals import Signals
 from rollbook.clean import clean
 from rollbook.cli.options import OUTPUT, RECORDING, Number, add_options, option, sign_option
-from rollbook.cli.output import ProgressView, coverage_line, failures, stderr
+from rollbook.cli.output import ProgressView, coverage_line, print_failures, stderr
 from rollbook.cli.reach import Reach
 from rollbook.cli.summary import show_failure, show_summary
 from rollbook.errors import NoHostReached
@@ -36,7 +36,7 @@ share_option = option(
     "--share",
     heading=RECORDING,
     is_flag=True,
-    help="Let others read the record, as far as the umask allows [default: owner only].",
+    help="Let other users read the record, if the umask allows it [default: owner only].",
 )
 
 OPTIONS = (
@@ -52,7 +52,7 @@ OPTIONS = (
     option("--bundle-on-failure", heading=RECORDING, is_flag=True,
            help="If the run or a check fails or a host is lost, add an issue report of the affected hosts."),
     option("--host-budget", heading=RECORDING, type=Number(0.001), default=1.0, show_default=True, metavar="FACTOR",
-           help="Multiply the amount of data that a host may send before it is disconnected."),
+           help="Multiply the amount of data that a host may send before it is disconnected by this factor."),
     option("--push", heading=RECORDING, default="", metavar="URL",
            help="Send the metrics to this Prometheus or VictoriaMetrics server during the run, by remote write. Lost "
            "values are counted; they do not affect the run."),
@@ -65,7 +65,7 @@ OPTIONS = (
     option("--note", heading=RECORDING, default="", metavar="TEXT", help="Note about the run, stored in the record."),
     option("-q", "--quiet", heading=OUTPUT, is_flag=True, help="Print only what went wrong, and no summary."),
     option("--json", "as_json", heading=OUTPUT, is_flag=True,
-           help="Print the summary as JSON on stdout; the stdout of the command of `run` then goes to stderr."),
+           help="Print the summary as JSON on stdout; with `run`, the command's stdout goes to stderr."),
 )  # fmt: skip
 
 
@@ -152,7 +152,7 @@ class RunView(ProgressView):
         coverage = self.coverage
         with contextlib.suppress(OSError):  # a closed terminal stops nothing
             if not coverage.complete:
-                failures(self._missing)
+                print_failures(self._missing)
                 stderr().print(coverage_line(coverage))
             if self._message and not self._quiet:
                 stderr().print(self._message)
@@ -225,7 +225,7 @@ def _show_end(recording: Recording, console: Console, *, quiet: bool, as_json: b
         show_failure(summarise(recording.record), console)
         hosts = recording.record.hosts
         printed = {(host.name, host.status, host.reason) for host in hosts.start}
-        failures([host for host in hosts.outcome if (host.name, host.status, host.reason) not in printed])
+        print_failures([host for host in hosts.outcome if (host.name, host.status, host.reason) not in printed])
     else:
         show_summary(summarise(recording.record), console)
     if recording.bundle is not None and not quiet:

@@ -37,7 +37,7 @@ def command(record: Path, output: Path | None, port: int | None, *, serve: bool)
     from rollbook.api.outputs import write_report  # noqa: PLC0415 - DuckDB is slow to import
 
     if port is not None and not serve:
-        raise UsageError("--port is the port of --serve")
+        raise UsageError("--port needs --serve")
     path = write_report(record, output)
     stderr().print(f"written to {path} ({size(path.stat().st_size)})", soft_wrap=True)
     if serve:
@@ -55,5 +55,5 @@ def _serve(page: Path, port: int) -> None:
     with server, contextlib.suppress(KeyboardInterrupt):
         click.echo(server.url)
         tunnel = f"ssh -L {server.server_port}:127.0.0.1:{server.server_port} {socket.gethostname()}"
-        stderr().print(f"from another machine: {tunnel}; Ctrl-C ends it", soft_wrap=True)
+        stderr().print(f"from another machine: {tunnel}; press Ctrl-C to stop", soft_wrap=True)
         server.serve_forever()

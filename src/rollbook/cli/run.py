@@ -18,8 +18,8 @@ from rollbook.api.recording import Recording
 from rollbook.api.running import run_command
 from rollbook.api.settings import Settings, in_group
 from rollbook.api.signals import Signals
-from rollbook.cli.options import BENCHMARK, RECORDING, Number, complete, option
-from rollbook.cli.reach import Reach, ReachCommand, is_typed, reach_options
+from rollbook.cli.options import BENCHMARK, RECORDING, Number, complete, is_typed, option
+from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.recording import RunView, leave, option_values, recording_options, show_end
 from rollbook.errors import CannotRun, UsageError
 from rollbook.mlperf.result_directory import Placement

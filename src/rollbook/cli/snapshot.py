@@ -14,7 +14,7 @@ import click
 from rollbook.clean import clean
 from rollbook.cli.live import gather_live
 from rollbook.cli.options import OUTPUT, RECORDING, complete, option, refuse_given, sign_option
-from rollbook.cli.output import coverage_line, failures, size, table
+from rollbook.cli.output import coverage_line, print_failures, print_hosts, size
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.recording import share_option
 from rollbook.errors import UsageError
@@ -100,7 +100,7 @@ def command(
         click.echo(encode(snapshot), nl=False)
     else:
         _show(records)
-    failures(records)
+    print_failures(records)
     click.echo(coverage_line(snapshot.coverage), err=True)
     sys.exit(130 if interrupted else snapshot.coverage.exit_code)
 
@@ -139,7 +139,7 @@ def _show(hosts: Sequence[HostResult]) -> None:
     cells = [_cells(host) for host in hosts]
     shown = [at for at in range(len(HEADINGS)) if at == 0 or any(row[at] for row in cells)]
     rows = [(host.name, [row[at] for at in shown]) for host, row in zip(hosts, cells, strict=True)]
-    table(("host", *(HEADINGS[at] for at in shown)), rows)
+    print_hosts(("host", *(HEADINGS[at] for at in shown)), rows)
 
 
 def _cells(host: HostResult) -> tuple[str, ...]:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from rollbook.report.summary import MetricSummary, Summary
 
-__all__ = ["duration", "result_text", "show_failure", "show_summary"]
+__all__ = ["duration", "show_failure", "show_summary"]
 
-LABEL = 10  # columns
-MOST_JOBS, MOST_LINES, MOST_PHASES, MOST_VALUES, MOST_NAME = 8, 3, 8, 3, 24
+LABEL_WIDTH = 10  # columns
+MAX_JOBS, MAX_LINES, MAX_PHASES, MAX_VALUES, MAX_NAME = 8, 3, 8, 3, 24
 HEADING = ("", "mean", "peak", "all hosts", "slowest")
 COLOURS = {"fail": "red", "warn": "yellow"}
 UNIT_ENDS = re.compile(r"_(?:bytes_per_second|samples_per_second|[MG]B_per_second|percentage|seconds|ns|us|ms|GB)$")
@@ -45,7 +45,7 @@ def show_summary(found: Summary, console: Console) -> None:
     rest = (_outliers, _hosts, _findings, _overhead, _push, _notes, _places)
     for lines in (_command(found), _results(found), *tables, *(part(found) for part in rest)):
         for line, colour in lines:
-            console.print(wrapped(clean(line), sys.stderr, LABEL + 2), style=colour or None, soft_wrap=True)
+            console.print(wrapped(clean(line), sys.stderr, LABEL_WIDTH + 2), style=colour or None, soft_wrap=True)
 
 
 def show_failure(found: Summary, console: Console) -> None:
@@ -60,7 +60,7 @@ Lines = Iterator[tuple[str, str]]
 
 
 def _row(label: str, text: str) -> str:
-    return f"{label:<{LABEL}}{text}"
+    return f"{label:<{LABEL_WIDTH}}{text}"
 
 
 def _command(found: Summary) -> Lines:
@@ -83,12 +83,12 @@ def _results(found: Summary) -> Lines:
     for one in found.results:
         if one.is_main:
             jobs.setdefault(" ".join(filter(None, (one.job, one.host))), []).append(one)
-    for number, (job, results) in enumerate(list(jobs.items())[:MOST_JOBS]):
-        text = ", ".join(map(result_text, results[: 2 * MOST_LINES]))
+    for number, (job, results) in enumerate(list(jobs.items())[:MAX_JOBS]):
+        text = ", ".join(map(_result, results[: 2 * MAX_LINES]))
         yield _row("" if number else "result", f"{job}: {text}" if job else text), "bold"
-    if len(jobs) > MOST_JOBS:
+    if len(jobs) > MAX_JOBS:
         yield (
-            _row("", f"{len(jobs) - MOST_JOBS} more: rollbook query {shlex.quote(_near(found.record))} 'FROM results'"),
+            _row("", f"{len(jobs) - MAX_JOBS} more: rollbook query {shlex.quote(_near(found.record))} 'FROM results'"),
             "",
         )
     for flow in found.seen:
@@ -97,7 +97,7 @@ def _results(found: Summary) -> Lines:
         yield _row("", f"hosts {verb} {counted}: {flow.text}"), "" if flow.agrees else "yellow"
 
 
-def result_text(result: Result) -> str:
+def _result(result: Result) -> str:
     """`write bandwidth 4.4 GiB/s`, `write clat p99 23 us`."""
     name = UNIT_ENDS.sub("", result.metric).replace("_", " ")
     if result.value is None:
@@ -115,7 +115,7 @@ def _table(label: str, rows: Sequence[Sequence[str]], width: int) -> Lines:
     """A heading and rows, without columns that are empty, and without the last ones if they do not fit."""
     used = [at for at in range(len(rows[0])) if any(row[at] for row in rows[1:])]
     widths = [max(len(row[at]) for row in rows) for at in used]
-    while len(used) > 2 and LABEL + sum(widths) + 2 * len(widths) - 2 > width:
+    while len(used) > 2 and LABEL_WIDTH + sum(widths) + 2 * len(widths) - 2 > width:
         del used[-1], widths[-1]
     for number, row in enumerate(rows):
         line = "  ".join(f"{row[at]:<{size}}" for at, size in zip(used, widths, strict=True))
@@ -133,27 +133,23 @@ def _cells(one: MetricSummary) -> list[str]:
 def _phases(found: Summary, width: int) -> Lines:
     if not found.phases:
         return
-    most = sorted(found.metrics, key=lambda one: one.unit != "B/s")[:MOST_VALUES]
+    most = sorted(found.metrics, key=lambda one: one.unit != "B/s")[:MAX_VALUES]
     rows = [["", "time", *(one.title for one in most)]]
-    for phase in found.phases[:MOST_PHASES]:
+    for phase in found.phases[:MAX_PHASES]:
         values = {one.name: amount(one.mean, one.unit) for one in phase.metrics}
         rows.append(
-            [shorten(phase.name, MOST_NAME), duration(phase.seconds), *(values.get(one.name, "") for one in most)]
+            [shorten(phase.name, MAX_NAME), duration(phase.seconds), *(values.get(one.name, "") for one in most)]
         )
     yield from _table("phases", rows, width)
-    if len(found.phases) > MOST_PHASES:
-        yield _row("", f"{len(found.phases) - MOST_PHASES} more phases are on the page"), ""
+    if len(found.phases) > MAX_PHASES:
+        yield _row("", f"{len(found.phases) - MAX_PHASES} more phases are on the page"), ""
 
 
 def _outliers(found: Summary) -> Lines:
-    yield from _some("outliers", found.outliers, "yellow")
-
-
-def _some(label: str, lines: Sequence[str], colour: str) -> Lines:
-    for number, line in enumerate(lines[:MOST_LINES]):
-        yield _row("" if number else label, line), colour
-    if len(lines) > MOST_LINES:
-        yield _row("", f"{len(lines) - MOST_LINES} more"), ""
+    for number, line in enumerate(found.outliers[:MAX_LINES]):
+        yield _row("" if number else "outliers", line), "yellow"
+    if len(found.outliers) > MAX_LINES:
+        yield _row("", f"{len(found.outliers) - MAX_LINES} more"), ""
 
 
 def _hosts(found: Summary) -> Lines:
@@ -172,10 +168,10 @@ def _findings(found: Summary) -> Lines:
     above = sum(found.counts.values()) - sum(one.severity in found.counts for one in found.findings)
     listed = f" ({above} listed above)" if above > 0 else ""
     yield _row("checks", f"{', '.join(counted) or 'no findings'}{listed}{see}"), ""
-    for one in found.findings[:MOST_LINES]:
+    for one in found.findings[:MAX_LINES]:
         yield _row("", f"{one.severity}  {one.rule}: {one.message}"), COLOURS.get(one.severity, "")
-    if len(found.findings) > MOST_LINES:
-        yield _row("", f"{len(found.findings) - MOST_LINES} more"), ""
+    if len(found.findings) > MAX_LINES:
+        yield _row("", f"{len(found.findings) - MAX_LINES} more"), ""
     if found.verdict:
         yield _row("verdict", found.verdict), ""
 

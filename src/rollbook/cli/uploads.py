@@ -31,9 +31,9 @@ from rollbook.hosts import fold
 from rollbook.records.causes import group_by_cause
 from rollbook.records.document import encode
 
-__all__ = ["Upload", "describe_ways", "send_archive", "send_per_node", "upload_options"]
+__all__ = ["Upload", "describe_deliveries", "send_archive", "send_per_node", "upload_options"]
 
-WAYS = {
+DELIVERIES = {
     "presigned": "uploaded by the node with presigned requests",
     "session": "through the session",
     "node": "uploaded by the node with its own permissions",
@@ -48,8 +48,7 @@ OPTIONS = (
     option("--delivery", heading=OUTPUT, type=click.Choice(get_args(Mode)), metavar="MODE",
            help="How the nodes' archives get to --s3-path: presigned (nodes upload them with presigned requests and "
            "need no permissions), session (sent through the session, uploaded from this machine) or node (nodes run "
-           "the AWS CLI). "
-           "[default: presigned]"),
+           "the AWS CLI) [default: presigned; with --resume or --obfuscate: session]."),
     option("--download", heading=OUTPUT, type=click.Path(file_okay=False, path_type=Path), metavar="DIRECTORY",
            help="Keep the files that --s3-path uploads in this directory."),
 )  # fmt: skip
@@ -155,7 +154,7 @@ def send_archive(bundle: Path, to: str, s3: Account, *, as_json: bool = False) -
 
 
 def send_per_node(bundle: Path, to: str, s3: Account, *, keep: Path | None = None, as_json: bool = False) -> None:
-    """Upload an archive for each node, as far as nodes have not done it, and print where they are."""
+    """Upload the archives that nodes have not uploaded themselves, and print where all of them are."""
     done = upload_layout(bundle, to, s3, keep)
     if as_json:
         click.echo(encode(done), nl=False)
@@ -168,14 +167,14 @@ def send_per_node(bundle: Path, to: str, s3: Account, *, keep: Path | None = Non
         click.echo(f"the same files are in {clean(keep)}", err=True)
 
 
-def describe_ways(summary: BundleSummary) -> list[str]:
-    """A line for each way that archives took, with its nodes, and the cause if it is not the one requested."""
-    ways: dict[str, list[tuple[str, str]]] = {}
+def describe_deliveries(summary: BundleSummary) -> list[str]:
+    """A line for each delivery that was used, with its nodes, and the cause if it is not the requested one."""
+    deliveries: dict[str, list[tuple[str, str]]] = {}
     for node in summary.results:
         if node.archive is not None:
-            ways.setdefault(node.archive.delivery, []).append((node.node, node.archive.reason))
+            deliveries.setdefault(node.archive.delivery, []).append((node.node, node.archive.reason))
     return [
-        f"{WAYS[way]}{f' ({clean(reason)})' if reason else ''}: {clean(fold(names))}"
-        for way, reasons in ways.items()
+        f"{DELIVERIES[delivery]}{f' ({clean(reason)})' if reason else ''}: {clean(fold(names))}"
+        for delivery, reasons in deliveries.items()
         for reason, names in group_by_cause(reasons)
     ]

@@ -10,7 +10,7 @@ import click
 from rollbook.checks.verify import Verified, verify
 from rollbook.clean import clean
 from rollbook.cli.options import OUTPUT, Command, InputFile, option
-from rollbook.cli.output import size, stderr
+from rollbook.cli.output import count_text, size, stderr
 from rollbook.cli.record_argument import RecordPath
 from rollbook.records.document import encode
 from rollbook.records.locate import locate_record
@@ -64,6 +64,5 @@ def _show(found: Verified) -> None:
         signed = (
             f"signed by {signature.key}; {signature.note}" if signature.good else f"bad signature: {signature.note}"
         )
-    count = len(found.problems)
-    judged = f"{count} problem{'s' if count > 1 else ''}" if count else "unchanged"
+    judged = count_text(len(found.problems), "problem") if found.problems else "unchanged"
     stderr().print(clean(f"{judged}: {found.files} files, {size(found.bytes)}, {signed}"), soft_wrap=True)

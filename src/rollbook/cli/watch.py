@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rollbook.api.finish import open_record
 from rollbook.api.settings import LONGEST, SHORTEST
 from rollbook.cli.options import Number, refuse_given
-from rollbook.cli.output import failures, stderr, table, terminal_width
+from rollbook.cli.output import print_failures, print_hosts, stderr, terminal_width
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.record_argument import RecordPath
 from rollbook.errors import UsageError
@@ -79,7 +79,7 @@ def command(reach: Reach, *, record: Path | None, interval: float, once: bool, s
     asyncio.run(feed.settle())
     _print(feed.board)
     results = [_result(host) for host in feed.board.hosts.values()]
-    failures(results)
+    print_failures(results)
     sys.exit(0 if record else Coverage.of(results).exit_code)
 
 
@@ -104,7 +104,7 @@ def _print(board: Board) -> None:
         ends = itertools.accumulate(2 + max(map(cell_len, column)) for column in columns)
         columns = [column for column, end in zip(columns, ends, strict=True) if end - 2 <= terminal_width(sys.stdout)]
     titles, *cells = zip(*columns, strict=True)
-    table(titles, [(name, rest) for name, *rest in cells])
+    print_hosts(titles, [(name, rest) for name, *rest in cells])
     stderr().print(status_line(board, "unusual"), soft_wrap=True)
 
 

@@ -11,7 +11,6 @@ from rollbook.checks.text import detail_lines, value_lines
 from rollbook.hosts import fold
 from rollbook.metrics.grid import Grid
 from rollbook.metrics.metric import Metric
-from rollbook.records.document import read
 from rollbook.records.findings import Findings
 from rollbook.records.record import Phase, Record
 from rollbook.report.chart_order import highlights
@@ -20,7 +19,7 @@ from rollbook.report.facts import changed, compared
 from rollbook.report.hosts import cost, hosts_shown, marks
 from rollbook.report.model import MS, CommandShown, FindingShown, IssueReport, Mark, PageData
 from rollbook.report.phases import phases
-from rollbook.report.summary import OUTLIER, summarise
+from rollbook.report.summary import OUTLIER, read_findings, summarise
 from rollbook.report.verdict import verdict
 from rollbook.sql.grids import Tables
 
@@ -35,10 +34,10 @@ HIDDEN = (*WHEN, "metrics", "also")
 
 
 def build(run: Record, tables: Tables | None) -> PageData:
-    """The document of the page; charts are drawn from the views of the series, if there are any."""
+    """Build the document of the page; without `tables` it has no charts."""
     hosts = hosts_shown(run.hosts)
     place = {host.name: at for at, host in enumerate(hosts)}
-    checked = _checked(run)
+    checked = read_findings(run.path)
     found = _findings(checked, place) if checked else []
     report = _issue_report(run, place)
     drawn = _drawn(run, tables, place, found)
@@ -47,7 +46,7 @@ def build(run: Record, tables: Tables | None) -> PageData:
     changes, unlisted = changed(run.hosts.start, run.hosts.end)
     notes = [
         *drawn.notes,
-        "Rates are differences of counters over the host's own clock; all hosts share one time line.",
+        "Rates are counter differences divided by time on the host's own clock; all hosts share one timeline.",
     ]
     if checked:
         notes += value_lines(checked.rules)
@@ -84,7 +83,7 @@ def build(run: Record, tables: Tables | None) -> PageData:
 
 def first_charts(run: Record, tables: Tables) -> list[tuple[Metric, Grid]]:
     """The metrics whose charts come first on the page, with their values."""
-    grids, checked = charted(tables, run.hosts), _checked(run)
+    grids, checked = charted(tables, run.hosts), read_findings(run.path)
     if grids is None:
         return []
     by_name = {metric.name: (metric, grid) for metric, grid in grids.by_host.items()}
@@ -113,27 +112,21 @@ def _outlier_metrics(found: Sequence[FindingShown]) -> list[str]:
 
 
 def _no_findings(checked: Findings | None) -> str:
-    """The text in place of findings; it says if outliers could not be looked for."""
+    """The text in place of findings; it says if outliers could not be searched for."""
     if checked is None:
         return "This record has not been checked; run rollbook check."
     outliers = next((rule for rule in checked.rules if rule.id == OUTLIER), None)
     if outliers is None or outliers.note:
-        return f"No rule found anything; outliers: {outliers.note if outliers else 'not looked for'}."
-    return "No rule found anything, and no host differs from its peers."
-
-
-def _checked(run: Record) -> Findings | None:
-    path = run.path / "findings.json"
-    return read(path, Findings) if path.exists() else None
+        return f"No findings; outliers: {outliers.note if outliers else 'not searched for'}."
+    return "No findings, and no host differs from its peers."
 
 
 def _issue_report(run: Record, place: Mapping[str, int]) -> IssueReport | None:
-    """The issue report that was taken because the run failed, with its findings that have a time in the run."""
-    directory = run.path / BUNDLE
-    path = directory / "findings.json"
-    if not path.exists():
+    """The issue report that was collected because the run failed, with its findings that have a time in the run."""
+    checked = read_findings(run.path / BUNDLE)
+    if checked is None:
         return None
-    found = [one for one in _findings(read(path, Findings), place) if one.start is not None and one.severity != "note"]
+    found = [one for one in _findings(checked, place) if one.start is not None and one.severity != "note"]
     return IssueReport(f"{BUNDLE}/index.html", found)
 
 

@@ -10,8 +10,8 @@ from rollbook.metrics.metric import Metric
 
 __all__ = ["highlights"]
 
-SHOWN = 6
-MOST_OF_A_PART = 2
+HIGHLIGHTS = 6
+MAX_OF_A_PART = 2
 """Charts of one kind of device, or of one table: throughput, requests and utilisation of disks move together."""
 FEW = 40  # samples of a host below which its smallest and largest value count, not the 5th and 95th percentile
 OTHERS = 0.6  # weight of metrics that are not part of a run's summary: memory and load follow what the run does
@@ -26,13 +26,13 @@ def highlights(grids: Sequence[tuple[Metric, Grid]], outliers: Sequence[str]) ->
     by_name = {metric.name: metric for metric, _ in grids}
     first = [name for name in outliers if name in by_name]
     activity = {metric.name: _activity(metric, grid) for metric, grid in grids if metric.name not in first}
-    chosen, parts = first[:SHOWN], Counter(by_name[name].part for name in first[:SHOWN])
+    chosen, parts = first[:HIGHLIGHTS], Counter(by_name[name].part for name in first[:HIGHLIGHTS])
     for name in sorted(activity, key=lambda name: -activity[name]):
         part = by_name[name].part
-        if len(chosen) < SHOWN and activity[name] > 0 and parts[part] < MOST_OF_A_PART:
+        if len(chosen) < HIGHLIGHTS and activity[name] > 0 and parts[part] < MAX_OF_A_PART:
             chosen.append(name)
             parts[part] += 1
-    return chosen + [name for name in activity if name not in chosen][: SHOWN - len(chosen)]
+    return chosen + [name for name in activity if name not in chosen][: HIGHLIGHTS - len(chosen)]
 
 
 def _activity(metric: Metric, grid: Grid) -> float:

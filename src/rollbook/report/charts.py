@@ -15,9 +15,9 @@ from rollbook.sql.grids import Grids, Tables
 
 __all__ = ["Drawn", "charted", "draw"]
 
-MOST_DEVICES = 600
+MAX_DEVICES = 600
 """Rows of devices in one chart. A chart with more has only the devices of outliers, or the page would be too large."""
-MOST_DEVICES_IN_ALL = 5 * MOST_DEVICES
+MAX_DEVICES_IN_ALL = 5 * MAX_DEVICES
 """The same for all charts together."""
 
 
@@ -58,10 +58,10 @@ def charted(tables: Tables, run: RecordHosts) -> Grids | None:
 
 def _devices(by_device: Mapping[Metric, Grid], hosts: Collection[str]) -> dict[Metric, Grid]:
     """The rows of devices that there is room for: all, or those of these hosts."""
-    found, room = {}, MOST_DEVICES_IN_ALL
+    found, room = {}, MAX_DEVICES_IN_ALL
     for metric, grid in by_device.items():
-        if len(grid.rows) > min(MOST_DEVICES, room):
-            found[metric] = grid.select([at for at, row in enumerate(grid.rows) if row.host in hosts][:MOST_DEVICES])
+        if len(grid.rows) > min(MAX_DEVICES, room):
+            found[metric] = grid.select([at for at, row in enumerate(grid.rows) if row.host in hosts][:MAX_DEVICES])
         else:
             found[metric] = grid
             room -= len(grid.rows)

@@ -15,11 +15,11 @@ from rollbook.report.model import ChangeShown, FactShown
 
 __all__ = ["changed", "compared"]
 
-MOST_CHANGES = 400
+MAX_CHANGES = 400
 
 
 def compared(hosts: Sequence[HostResult]) -> tuple[list[FactShown], list[FactShown], str]:
-    """Facts that differ within a group of like hosts, those that do not, and a sentence about the groups."""
+    """Facts that differ within a group of similar hosts, those that do not, and a sentence about the groups."""
     groups = form_groups(hosts, {})
     differing, equal = [], []
     for group in groups:
@@ -71,5 +71,5 @@ def changed(start: Sequence[HostResult], end: Sequence[HostResult]) -> tuple[lis
                 old, new = (value_text(value, change.unit) for value in (change.before, change.after))
                 found.setdefault((source, change.row, field or "present", old, new), []).append(host.name)
     ordered = sorted(found.items(), key=lambda item: -len(item[1]))
-    shown = [ChangeShown(*change, fold(names)) for change, names in ordered[:MOST_CHANGES]]
-    return shown, max(0, len(ordered) - MOST_CHANGES)
+    shown = [ChangeShown(*change, fold(names)) for change, names in ordered[:MAX_CHANGES]]
+    return shown, max(0, len(ordered) - MAX_CHANGES)

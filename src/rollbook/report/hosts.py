@@ -16,8 +16,8 @@ from rollbook.sources.mountinfo import MountInfo
 
 __all__ = ["cost", "hosts_shown", "marks"]
 
-MOST_MOUNTS = 12
-MOST_GAPS = 40  # of all sources of a host
+MAX_MOUNTS = 12
+MAX_GAPS = 40  # of all sources of a host
 WORST_FIRST: tuple[HostStatus, ...] = ("failed", "refused", "unreachable", "timed-out", "partial", "complete")
 
 
@@ -64,7 +64,7 @@ def _host(name: str, start: HostResult | None, series: SeriesHost | None, end: H
 def _source_gaps(series: SeriesHost) -> Iterator[SourceGapShown]:
     """The longest gaps of single sources, in order of time."""
     gaps = [(one.source, gap) for one in series.sources for gap in one.gaps]
-    gaps = sorted(gaps, key=lambda item: item[1].start_ns - item[1].end_ns)[:MOST_GAPS]
+    gaps = sorted(gaps, key=lambda item: item[1].start_ns - item[1].end_ns)[:MAX_GAPS]
     for source, gap in sorted(gaps, key=lambda item: item[1].start_ns):
         yield SourceGapShown(source, gap.start_ns / MS, gap.end_ns / MS, gap.why)
 
@@ -83,7 +83,7 @@ def _about(host: HostResult) -> list[tuple[str, str]]:
         ("Kernel", system.kernel_version),
         ("Processor", f"{cpu.model or cpu.architecture}, {cpu.num_logical_cores} threads" if cpu else ""),
         ("Memory", amount(known.memory.usable, "B")),
-        *(("Mount", f"{row.mount_point}: {row.fs_type} from {row.source}") for row in mounts[:MOST_MOUNTS]),
+        *(("Mount", f"{row.mount_point}: {row.fs_type} from {row.source}") for row in mounts[:MAX_MOUNTS]),
     ]
     return [(term, text) for term, text in lines if text]
 

@@ -115,7 +115,7 @@ class FindingShown(msgspec.Struct, frozen=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """A mark on the time line; `host` is None for the whole run."""
+    """A mark on the timeline; `host` is None for the whole run."""
 
     kind: Literal["command", "phase", "gap", "reconnect", "reboot", "outlier", "finding"]
     start: float

@@ -37,11 +37,12 @@ __all__ = [
     "PhaseSummary",
     "Seen",
     "Summary",
+    "read_findings",
     "summarise",
 ]
 
 LONG_ENOUGH = 30.0
-"""Seconds of recording from which on the overhead is also given as a share of the CPUs: before, starting dominates."""
+"""Seconds of recording; in shorter ones the start of the agent dominates, so there is no share of the CPUs."""
 LAST_LINES = 5
 TAIL = 8192  # bytes of a log that are searched for its last lines
 COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
@@ -49,8 +50,8 @@ OUTLIER = "host-outlier"
 HOST_RULES = ("host-missing", "host-lost", "host-partial", "series-incomplete", "series-loss")
 """Rules whose findings are the hosts that `lost` lists."""
 AGREES = 0.1  # difference between the benchmark's bytes and those of the hosts
-ENOUGH_BYTES = 64 << 20  # below, what the hosts do by themselves matters
-MOST = 0.75  # of the time, from which on the slowest host of a phase is that of the run
+ENOUGH_BYTES = 64 << 20  # with fewer, the background load of the hosts matters
+LONG_PHASE = 0.75  # share of the run; the slowest host of such a phase is the slowest of the run
 DIFFERS = 0.05  # of the median of hosts
 FLOWS = {"read": ("disk_read", "nfs_read", "lustre_read"), "write": ("disk_write", "nfs_write", "lustre_write")}
 OWN_PHASES = ("command", "after")
@@ -170,7 +171,7 @@ class Summary(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schem
 def summarise(run: Record) -> Summary:
     """Summarise a record, complete or not; what it does not have is left out."""
     metadata, hosts = run.metadata, run.hosts
-    checked = _checked(run.path)
+    checked = read_findings(run.path)
     rows = _rows(metadata)
     results = [] if metadata.get("benchmark_type") == "generic" else results_of(metadata)
     seconds = float(metadata.get("runtime") or (hosts.ended_ns - hosts.started_ns) / 1e9)
@@ -199,8 +200,10 @@ def summarise(run: Record) -> Summary:
     )
 
 
-def _checked(path: Path) -> Findings | None:
-    return read(path / "findings.json", Findings) if (path / "findings.json").exists() else None
+def read_findings(directory: Path) -> Findings | None:
+    """The findings of a record or an issue report; None if it was not checked."""
+    path = directory / "findings.json"
+    return read(path, Findings) if path.exists() else None
 
 
 def _command(run: Record, seconds: float) -> CommandEnd | None:
@@ -275,7 +278,12 @@ def _combined(metric: Metric, phases: Mapping[int, Phase], rows: Rows) -> Metric
 def _slowest(metric: Metric, row: Mapping[str, Any], length: int, whole: int) -> tuple[str, float | None]:
     """The slowest host and its ratio, if one phase is most of the time and the host differs by what matters."""
     extreme, usual = row.get("hosts_max" if metric.bad == "high" else "hosts_min"), row.get("hosts_p50")
-    if length < MOST * whole or not isinstance(extreme, int | float) or not isinstance(usual, int | float) or not usual:
+    if (
+        length < LONG_PHASE * whole
+        or not isinstance(extreme, int | float)
+        or not isinstance(usual, int | float)
+        or not usual
+    ):
         return "", None
     far = abs(extreme - usual) >= max(metric.negligible, DIFFERS * abs(usual))
     return (str(row["slowest_host"]), extreme / usual) if far and row.get("slowest_host") else ("", None)

@@ -14,9 +14,9 @@ from rollbook.report.model import CommandShown, FindingShown, HostShown, Level, 
 __all__ = ["verdict"]
 
 MISSING = "host-missing"
-LONGEST_REASON = 90  # characters
-MOST_NAMES = 8
-TITLES: dict[Level, str] = {"bad": "Problems", "warn": "Worth a look", "good": "All well", "open": "Not checked"}
+MAX_REASON = 90  # characters
+MAX_NAMES = 8
+TITLES: dict[Level, str] = {"bad": "Problems", "warn": "Worth a look", "good": "No problems", "open": "Not checked"}
 
 
 def verdict(
@@ -26,19 +26,19 @@ def verdict(
     checked: Findings | None,
 ) -> Verdict:
     """From the command's exit status, the hosts' statuses, the findings that are not silenced, and MLPerf's verdict."""
-    silent = [host for host in hosts if host.status not in GAVE_DATA]
+    no_data = [host for host in hosts if host.status not in GAVE_DATA]
     partial = [host for host in hosts if host.status == "partial"]
     counted = [finding for finding in findings if not finding.silenced]
     missing = any(finding.id == MISSING and finding.severity == "fail" for finding in counted)
     # A host without data is described once, as a host, and not again as a failed check.
-    counted = [finding for finding in counted if not (silent and finding.id == MISSING)]
+    counted = [finding for finding in counted if not (no_data and finding.id == MISSING)]
     failed = [finding for finding in counted if finding.severity == "fail"]
 
     bad = [f"the command failed with exit status {command.code}"] if command and command.code else []
     unclear = ["the exit status of the command is unknown"] if command and command.code is None else []
-    if silent:
+    if no_data:
         # A finding of severity fail says that it is bad, unless it is silenced.
-        (bad if missing or len(silent) == len(hosts) else unclear).append(_without_data(silent, hosts))
+        (bad if missing or len(no_data) == len(hosts) else unclear).append(_without_data(no_data, hosts))
     if failed:
         bad.append(_first_of(failed, "failed check", "failed checks"))
     if partial:
@@ -64,12 +64,12 @@ def _combined(
     return Verdict(level, headline, rest)
 
 
-def _without_data(silent: Sequence[HostShown], hosts: Sequence[HostShown]) -> str:
+def _without_data(no_data: Sequence[HostShown], hosts: Sequence[HostShown]) -> str:
     if len(hosts) == 1:
-        return f"{hosts[0].name} returned no data: {_cause(silent)}"
-    if len(silent) == len(hosts):
-        return f"no host returned data: {_cause(silent)}"
-    return f"{_of(silent, hosts)} failed: {_cause(silent)} on {_some(silent)}"
+        return f"{hosts[0].name} returned no data: {_cause(no_data)}"
+    if len(no_data) == len(hosts):
+        return f"no host returned data: {_cause(no_data)}"
+    return f"{_of(no_data, hosts)} failed: {_cause(no_data)} on {_some(no_data)}"
 
 
 def _partial(partial: Sequence[HostShown], hosts: Sequence[HostShown]) -> str:
@@ -96,10 +96,10 @@ def _first_of(findings: Sequence[FindingShown], one: str, many: str) -> str:
 def _short(text: str) -> str:
     """The text without what a program printed, which follows in brackets, shortened to the clauses that fit a line."""
     plain = re.sub(r"\s+\[[^\]]*\]", "", text) or text
-    if len(plain) <= LONGEST_REASON:
+    if len(plain) <= MAX_REASON:
         return plain
-    clauses = max(plain.rfind(", ", 0, LONGEST_REASON), plain.rfind("; ", 0, LONGEST_REASON))
-    return plain[:clauses] if clauses > 0 else f"{plain[:LONGEST_REASON]}…"
+    clauses = max(plain.rfind(", ", 0, MAX_REASON), plain.rfind("; ", 0, MAX_REASON))
+    return plain[:clauses] if clauses > 0 else f"{plain[:MAX_REASON]}…"
 
 
 def _cause(hosts: Sequence[HostShown]) -> str:
@@ -112,4 +112,4 @@ def _cause(hosts: Sequence[HostShown]) -> str:
 
 def _some(hosts: Sequence[HostShown]) -> str:
     names = [host.name for host in hosts]
-    return fold(names) if len(names) <= MOST_NAMES else f"{fold(names[:MOST_NAMES])}, …"
+    return fold(names) if len(names) <= MAX_NAMES else f"{fold(names[:MAX_NAMES])}, …"

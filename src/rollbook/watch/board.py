@@ -109,14 +109,14 @@ class Board:
         if not values.keys() <= set(self.columns):
             self.columns = [column for column in self.metrics if column in self.columns or column in values]
         if not host.is_up:
-            self._turn(host, "back" if host.drops else "up", at_ns)
+            self._set_state(host, "back" if host.drops else "up", at_ns)
 
     def lost(self, name: str, status: HostStatus, reason: str, at_ns: int) -> None:
         """A host dropped out, or could not be reached."""
         host = self.hosts[name]
         if host.state != "lost":
             host.drops += host.beats > 0
-            self._turn(host, "lost", at_ns)
+            self._set_state(host, "lost", at_ns)
         host.status, host.reason, host.values, host.devices = status, reason, {}, {}
 
     def tick(self, now_ns: int, *, compare: bool = True) -> None:
@@ -140,7 +140,7 @@ class Board:
     def ordered(self, column: str = "unusual", *, reverse: bool = False) -> list[HostView]:
         """The hosts, most unusual first, by name, or by a metric, greatest first.
 
-        Hosts without a value of that metric come last, also in reverse order.
+        Hosts without a value of that metric come last, even in reverse order.
         """
         hosts = sorted(self.hosts.values(), key=lambda host: natural(host.name))
         if column == "unusual":
@@ -153,7 +153,7 @@ class Board:
             return hosts
         return hosts[::-1] if reverse else hosts
 
-    def _turn(self, host: HostView, state: State, at_ns: int) -> None:
+    def _set_state(self, host: HostView, state: State, at_ns: int) -> None:
         host.state, host.since_ns, host.reason = state, at_ns, ""
 
     def _compare(self) -> None:

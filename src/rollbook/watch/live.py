@@ -88,7 +88,7 @@ class Live:
                         await self._changed.wait()
             self.board.tick(time.time_ns())
 
-    def hold(self, held: bool) -> None:
+    def pause(self, paused: bool) -> None:
         """Do nothing: live hosts cannot be paused."""
 
     def seek(self, beat: int) -> None:

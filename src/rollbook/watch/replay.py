@@ -76,9 +76,9 @@ class Replay:
         self.seek(self._last - self._first)
         self._connection.close()
 
-    def hold(self, held: bool) -> None:
+    def pause(self, paused: bool) -> None:
         """Stop at this beat, or continue."""
-        (self._going.clear if held else self._going.set)()
+        (self._going.clear if paused else self._going.set)()
 
     def seek(self, beat: int) -> None:
         """Show the beat of that number, or the nearest one, with as much history as a board keeps."""

@@ -58,8 +58,8 @@ class Feed(Protocol):
     def place(self) -> tuple[int, int] | None:
         """The number of the beat that is shown, and the number of beats; None if it cannot seek."""
 
-    def hold(self, held: bool) -> None:
-        """Pause if possible, or continue."""
+    def pause(self, paused: bool) -> None:
+        """Pause if possible, or continue; `paused` is the new state."""
 
     def seek(self, beat: int) -> None:
         """Show the beat of that number, or the nearest one."""
@@ -99,7 +99,7 @@ class Details(ModalScreen[None]):
             yield Static(self._text(), id="details", markup=False)
         yield Footer()
 
-    def renew(self) -> None:
+    def redraw(self) -> None:
         """Show the current values."""
         self.query_one("#details", Static).update(self._text())
 
@@ -128,7 +128,7 @@ class WatchApp(App[None]):
     def __init__(self, feed: Feed) -> None:
         super().__init__()
         self.feed, self.order, self.reverse = feed, "unusual", False
-        self.held = False
+        self.paused = False
         self.board = feed.board
         self._shown: tuple[int, bool] = (-1, False)
 
@@ -140,8 +140,8 @@ class WatchApp(App[None]):
 
     def on_mount(self) -> None:
         """Start to refresh."""
-        self._renew()
-        self.set_interval(REFRESH, self._look)
+        self._redraw()
+        self.set_interval(REFRESH, self._refresh_if_changed)
 
     def on_host_table_chosen(self, event: HostTable.Chosen) -> None:
         """Enter on a host: its details."""
@@ -166,7 +166,7 @@ class WatchApp(App[None]):
     def action_order(self, column: str, *, reverse: bool = False) -> None:
         """Sort by a column."""
         self.order, self.reverse = column, reverse
-        self._renew()
+        self._redraw()
 
     def action_sort(self, by: int) -> None:
         """Sort by the next or the previous column."""
@@ -179,9 +179,9 @@ class WatchApp(App[None]):
 
     def action_pause(self) -> None:
         """Pause or continue."""
-        self.held = not self.held
-        self.feed.hold(self.held)
-        self._take()
+        self.paused = not self.paused
+        self.feed.pause(self.paused)
+        self._show_current()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Hide the keys for seeking with live hosts, which have no past."""
@@ -191,7 +191,7 @@ class WatchApp(App[None]):
     def action_step(self, by: int) -> None:
         """Step some beats forward or back, and pause."""
         if self.feed.place:
-            if not self.held:
+            if not self.paused:
                 self.action_pause()
             self.action_seek(self.feed.place[0] + by)
 
@@ -204,30 +204,30 @@ class WatchApp(App[None]):
     def action_seek(self, beat: int) -> None:
         """Show another beat of the record."""
         self.feed.seek(beat)
-        self._take()
+        self._show_current()
 
     def _orders(self) -> list[str]:
         return [column for column in headings(self.board) if column != "trend"]
 
-    def _look(self) -> None:
+    def _refresh_if_changed(self) -> None:
         """Show the board if it has changed. The timer may still run while the view is being closed."""
         is_open = bool(self.screen_stack) and bool(self.screen_stack[0].query(HostTable))
-        if is_open and not self.held and (self.feed.board.ticks, self.feed.ended) != self._shown:
-            self._renew()
+        if is_open and not self.paused and (self.feed.board.ticks, self.feed.ended) != self._shown:
+            self._redraw()
 
-    def _take(self) -> None:
+    def _show_current(self) -> None:
         """Show the current board; while paused, a copy that does not change."""
-        self.board = self.feed.board.frozen() if self.held else self.feed.board
-        self._renew()
+        self.board = self.feed.board.frozen() if self.paused else self.feed.board
+        self._redraw()
 
-    def _renew(self) -> None:
+    def _redraw(self) -> None:
         board, main = self.board, self.screen_stack[0]
         self._shown = (board.ticks, self.feed.ended)
         main.query_one(HostTable).show(board, self.order, reverse=self.reverse)
         more = [status_line(board, self.order)]
         if self.feed.place:
             more.append(f"beat {self.feed.place[0] + 1} of {self.feed.place[1]}")
-        more += ["paused"] if self.held else ["end of the record"] if self.feed.ended else []
+        more += ["paused"] if self.paused else ["end of the record"] if self.feed.ended else []
         main.query_one("#status", Static).update(Text("  ".join(more)))
         if isinstance(self.screen, Details):
-            self.screen.renew()
+            self.screen.redraw()

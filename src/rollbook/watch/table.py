@@ -23,7 +23,7 @@ __all__ = ["HostTable"]
 WIDTHS = {"host": 40, "state": 14, "trend": TREND, "unusual": 22}  # at most
 WIDTH, GAP = 11, 2  # a metric: "1023 MiB/s"
 NARROW = {"unusual": 16}  # where the first metrics would not fit otherwise: "disk write 9.1 ×"
-LOOKED_AT = 200  # hosts that the widths of columns are taken from
+MEASURED_HOSTS = 200  # hosts that the widths of columns are taken from
 LEFT = ("host", "state", "trend", "unusual")
 HEAD, CURSOR = Style(bold=True, underline=True), Style(reverse=True)
 STYLES = {"lost": Style(color="red"), "silent": Style(color="yellow"), "back": Style(color="green")}
@@ -70,7 +70,7 @@ class HostTable(ScrollView, can_focus=True):
         hosts = board.ordered(order, reverse=reverse)
         self.board, self.hosts, self.order = board, hosts, order
         self.cursor = next((index for index, host in enumerate(hosts) if host.name == on), 0)
-        for host in hosts[:LOOKED_AT]:
+        for host in hosts[:MEASURED_HOSTS]:
             for name, text in zip(headings(board), table_row(board, host, order), strict=True):
                 self._seen[name] = max(self._seen.get(name, 0), cell_len(text))
         widths, gap = self._layout()

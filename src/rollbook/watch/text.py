@@ -74,7 +74,7 @@ def status_line(board: Board, order: str) -> str:
     too_few = 1 < len(board.hosts) < FEWEST_ROWS
     few = f"too few hosts to compare, at least {FEWEST_ROWS} needed" if too_few else ""
     by = board.metrics[order].watch if order in board.metrics else order
-    return "  ".join(filter(None, (", ".join(counts), at, f"by {by}", few)))
+    return "  ".join(filter(None, (", ".join(counts), at, f"sorted by {by}", few)))
 
 
 def _value(board: Board, values: Values, column: str) -> str:
