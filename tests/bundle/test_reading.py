@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rollbook.bundle import logs
+from rollbook.bundle import evidence, logs
 from rollbook.bundle.analysis import analyse, open_bundle_data
 from rollbook.bundle.archive import pack
 from rollbook.bundle.directory import BundleDirectory
@@ -176,6 +176,16 @@ def test_unreadable_file_is_reported(tmp_path: Path) -> None:
     assert [hosts for message, hosts in incomplete.items() if "is not valid JSON" in message] == [[]]
     for rule in ("nfs-not-responding", "kubernetes-node-not-ready"):
         assert found[rule].outcome == "could-not-tell", rule
+
+
+def test_a_text_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules compare its start, and could not tell about the rest."""
+    monkeypatch.setattr(evidence, "LARGEST_TEXT", 10)
+    nodes = {"kubectl get nodes -o json": '{"items": []}'}
+    path = write_bundle(tmp_path, BundleCase(about="", outcome="", items={"n1": {}}, cluster=nodes))
+    found = {rule.id: rule for rule in analyse(path).rules}["kubernetes-node-not-ready"]
+    assert found.outcome == "could-not-tell"
+    assert "only the first" in found.note
 
 
 def archive(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:

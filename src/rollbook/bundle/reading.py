@@ -27,11 +27,12 @@ from rollbook.errors import RecordError
 from rollbook.files import temporary_directory
 from rollbook.records.reading import open_regular, read_regular
 
-__all__ = ["ARCHIVES", "Bundle", "Chunk", "archive_suffix", "is_bundle", "unpack"]
+__all__ = ["ARCHIVES", "LARGEST_TEXT", "Bundle", "Chunk", "archive_suffix", "is_bundle", "unpack"]
 
 SUMMARY = "summary.json"
 LARGEST_SUMMARY = 256 << 20
 LARGEST_TEXT = 16 << 20
+"""Bytes of a file that rules compare as a whole."""
 CHUNK = 1 << 20
 ARCHIVES = (".tar.zst", ".tar.gz", ".tgz")
 LARGEST_ARCHIVE = 64 << 30
