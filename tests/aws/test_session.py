@@ -6,9 +6,11 @@ import asyncio
 import hashlib
 
 import pytest
+from websockets.asyncio.client import ClientConnection
+from websockets.protocol import State
 
 from rollbook.aws.api import Account
-from rollbook.aws.channel import Closed
+from rollbook.aws.channel import Channel, Closed
 from rollbook.aws.rate import StartRate
 from rollbook.aws.session import Session
 from rollbook.errors import AwsError, NoHostReached, Refused, Unreachable
@@ -197,6 +199,47 @@ def test_a_blocked_socket() -> None:
     with fake_aws([NODE]) as service:
         with pytest.raises(Unreachable, match="WebSocket"):
             asyncio.run(start(service))
+        assert not service.sessions
+
+
+def test_a_socket_whose_token_cannot_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The socket is closed, and the session is terminated."""
+    sockets: list[ClientConnection] = []
+
+    async def broken(self: ClientConnection, _message: object) -> None:
+        sockets.append(self)
+        raise OSError("broken")
+
+    async def start(service: FakeAws) -> None:
+        monkeypatch.setattr(ClientConnection, "send", broken)
+        with pytest.raises(Unreachable, match="broken"):
+            await Session(Account(endpoint_url=service.endpoint), TARGET, rate=StartRate(50)).__aenter__()
+        assert [socket.state for socket in sockets] == [State.CLOSED]
+
+    with fake_aws([NODE]) as service:
+        asyncio.run(start(service))
+        assert not service.sessions
+
+
+def test_closing_that_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was left is done by the next call: no task and no session remains."""
+
+    async def start(service: FakeAws) -> None:
+        account = Account(endpoint_url=service.endpoint)
+        parameters = {"command": ["sleep 300"], "separateOutputStream": ["true"]}
+        session = await Session(account, TARGET, NON_INTERACTIVE, parameters, rate=StartRate(50)).__aenter__()
+        pump = session._pump
+        assert pump is not None
+        monkeypatch.setattr(Channel, "terminate", lambda _: session._channel.send(b"unanswered"))
+        closing = asyncio.create_task(session.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing])
+        await session.close()
+        assert pump.done()
+
+    with fake_aws([NODE]) as service:
+        asyncio.run(start(service))
         assert not service.sessions
 
 

@@ -19,6 +19,7 @@ import pytest
 from rollbook.bundle.collect import Reach, collect
 from rollbook.bundle.directory import READ, BundleDirectory, read_summary
 from rollbook.bundle.items import Item
+from rollbook.bundle.once import ClusterOptions
 from rollbook.bundle.request import Request
 from rollbook.bundle.summary import BundleSummary
 from rollbook.hosts import parse_hosts
@@ -133,3 +134,20 @@ def test_agent_or_node_killed(tmp_path: Path, victim: str, moment: int) -> None:
     assert node.status == "complete" or node.reason
     assert {item.id for item in node.items} in ({item.id for item in ITEMS}, set())
     check_completed(tmp_path)
+
+
+def test_the_cluster_part_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The summary says that it was not read, not that there is no cluster."""
+
+    async def hangs(*_arguments: object, **_options: object) -> None:
+        await asyncio.sleep(60)
+
+    async def main() -> BundleSummary:
+        stop = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.1, stop.set)
+        reach = Reach(lambda _: Local())
+        return await collect(created(tmp_path), ITEMS, [], reach, cluster=ClusterOptions(), stop=stop)
+
+    monkeypatch.setattr("rollbook.bundle.collect.read_cluster", hangs)
+    found = [(item.id, item.status, item.reason) for item in asyncio.run(main()).cluster]
+    assert found == [("kubernetes", "not-read", "interrupted"), ("slurm", "not-read", "interrupted")]

@@ -121,6 +121,14 @@ def test_logs_of_failing_containers(collected: Collected) -> None:
     assert "api_key=***" in log.read_text()
 
 
+def test_more_failing_containers_than_logs() -> None:
+    """The item says how many logs are missing."""
+    logs, most = ItemResult(id="kubernetes-logs", status="complete"), kubernetes.MOST_LOGS
+    assert kubernetes._with_missing(logs, most) == logs
+    found = kubernetes._with_missing(logs, most + 1)
+    assert (found.status, found.reason) == ("truncated", f"logs of {most} of {most + 1} failing containers")
+
+
 @pytest.fixture
 def few_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two of the kinds: each takes a second of kubectl."""

@@ -17,8 +17,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rollbook.bundle import logs
+from rollbook.bundle import evidence, logs
 from rollbook.bundle.analysis import analyse, open_bundle_data
+from rollbook.bundle.archive import pack
 from rollbook.bundle.directory import BundleDirectory
 from rollbook.bundle.reading import CHUNK, Bundle, is_bundle, unpack
 from rollbook.bundle.rows import rows
@@ -177,6 +178,16 @@ def test_unreadable_file_is_reported(tmp_path: Path) -> None:
         assert found[rule].outcome == "could-not-tell", rule
 
 
+def test_a_text_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules compare its start, and could not tell about the rest."""
+    monkeypatch.setattr(evidence, "LARGEST_TEXT", 10)
+    nodes = {"kubectl get nodes -o json": '{"items": []}'}
+    path = write_bundle(tmp_path, BundleCase(about="", outcome="", items={"n1": {}}, cluster=nodes))
+    found = {rule.id: rule for rule in analyse(path).rules}["kubernetes-node-not-ready"]
+    assert found.outcome == "could-not-tell"
+    assert "only the first" in found.note
+
+
 def archive(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
     """An archive with these entries."""
     with tarfile.open(path, "w:gz") as tar:
@@ -257,6 +268,21 @@ def test_a_truncated_archive(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="cannot unpack"):
         analyse(tmp_path / "c.tar.gz")
     assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize("suffix", [".tar.gz", pytest.param(".tar.zst", marks=pytest.mark.needs("zstd"))])
+def test_an_archive_with_a_wrong_checksum(tmp_path: Path, suffix: str) -> None:
+    """The checksum at the end of the file is compared, although no entry follows."""
+    bundle = some_bundle(tmp_path / "b", kernel_log("nfs: server filer1 not responding, still trying"))
+    path = tmp_path / f"c{suffix}"
+    pack(bundle, path)
+    unpack(path, tmp_path / "good")
+    data = bytearray(path.read_bytes())
+    data[-1 if suffix == ".tar.zst" else -5] ^= 1  # the last bytes of gzip are the size
+    path.write_bytes(data)
+    with pytest.raises(RecordError, match="cannot unpack"):
+        unpack(path, tmp_path / "bad")
+    assert not (tmp_path / "bad").exists()
 
 
 def test_analyse_an_archive(tmp_path: Path) -> None:

@@ -179,12 +179,22 @@ def test_an_interrupted_item_keeps_what_arrived(node: Node) -> None:
 
 
 def test_lost_frames_are_noticed(node: Node) -> None:
-    """A file with a hole is marked, and data without a beginning is ignored."""
+    """A file with a hole is marked, data without a beginning is ignored, and the item is not complete."""
     node.files.take(b"0\t0\topen\t/a")
     node.files.take(b"0\t0\tend\t0\t0\t-\t4")
     node.files.take(b"0\t1\tdata\t4\n" + zlib.compress(b"lost"))
     node.files.take(b"0\t-\tdone\tcomplete\t1\t")
     assert node.results[0].files[0].truncated == "a part was lost in transit"
+    assert (node.results[0].status, node.results[0].reason) == ("failed", "a part was lost in transit")
+
+
+@pytest.mark.parametrize("lost", range(3))
+def test_an_item_with_a_lost_frame_is_not_complete(node: Node, lost: int) -> None:
+    """Whichever frame of a file is lost: the one that opens it, its data, or the one that ends it."""
+    frames = [b"0\t0\topen\t/a", b"0\t0\tdata\t4\n" + zlib.compress(b"data"), b"0\t0\tend\t0\t0\t-\t4"]
+    for frame in [*frames[:lost], *frames[lost + 1 :], b"0\t-\tdone\tcomplete\t1\t"]:
+        node.files.take(frame)
+    assert (node.results[0].status, node.results[0].reason) == ("failed", "a part was lost in transit")
 
 
 fields = st.one_of(

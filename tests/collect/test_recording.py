@@ -362,3 +362,33 @@ def test_all_hosts_of_a_launcher_at_a_low_limit(few_files: int) -> None:
     results = asyncio.run(gather([Host(f"n{n}") for n in range(90)], lambda _: launcher, Plan(()), fanout=2))
     assert {result.status for result in results} == {"failed"}
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= few_files + 90 * 4
+
+
+def test_launchers_end_if_leaving_is_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the recorder waits for when it is cancelled, no launcher is left."""
+    closed = []
+
+    class Unused(Launcher):
+        async def argv(self, hosts: Sequence[Host], program: Sequence[str]) -> list[str]:
+            del hosts, program
+            return ["false"]
+
+        def variables(self) -> tuple[str, str]:
+            return "RANK", "NODE"
+
+        async def close(self) -> None:
+            closed.append(self)
+            await super().close()
+
+    async def main() -> None:
+        launcher = Unused()
+        recorder = Recorder(tmp_path, [Host("a")], lambda _: launcher, Plan(()), interval=0.0, about=ABOUT)
+        await recorder.__aenter__()
+        monkeypatch.setattr(Recorder, "end", lambda *_, **_options: asyncio.sleep(60))
+        leaving = asyncio.create_task(recorder.__aexit__())
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.wait([leaving])
+        assert closed == [launcher]
+
+    asyncio.run(main())

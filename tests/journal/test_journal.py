@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -118,6 +119,21 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
         with pytest.raises(RecordError, match="another process"):
             Journal(tmp_path, BEGIN)
     assert not is_recording(tmp_path)
+
+
+def test_a_journal_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lock and its descriptors are released."""
+
+    def full(_fd: int, _data: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = list(Path("/proc/self/fd").iterdir())
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(RecordError, match="No space left"):
+            Journal(tmp_path, BEGIN)
+    assert not is_recording(tmp_path)
+    assert list(Path("/proc/self/fd").iterdir()) == before
 
 
 def test_added_to_while_it_is_synced(tmp_path: Path) -> None:

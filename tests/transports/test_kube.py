@@ -16,7 +16,7 @@ import rollbook
 from rollbook.api.options import TransportOptions
 from rollbook.errors import NoHostReached, UsageError
 from rollbook.hosts import Host
-from rollbook.transports.kube import Kube, _PodChannel, _State
+from rollbook.transports.kube import GATHER_SECONDS, Kube, _Batch, _PodChannel, _State
 from tests.support.commands import ROLLBOOK
 from tests.support.fake_kube import FakeKube, fake_kube, needs_kubectl
 from tests.support.waits import is_running, until, until_true
@@ -52,6 +52,26 @@ def test_kubectl_ends_if_the_start_of_the_agent_is_cancelled() -> None:
 
     asyncio.run(main())
     assert not is_running(asleep)
+
+
+@pytest.mark.parametrize("after", [0.0, 2 * GATHER_SECONDS])
+def test_the_end_of_the_event_loop_is_not_blocked(after: float) -> None:
+    """When all tasks are cancelled, nothing waits for work that will not be done: before it began, or during it."""
+
+    async def work(_items: list[str]) -> dict[str, Exception]:
+        await asyncio.sleep(60)
+        return {}
+
+    async def main() -> None:
+        batch = _Batch[str](work)
+        adding = asyncio.create_task(batch.add("a", "a"))
+        await asyncio.sleep(after)
+        await asyncio.sleep(0)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        assert adding in (await asyncio.wait([adding], timeout=5))[0]
+
+    asyncio.run(main())
 
 
 def test_a_snapshot(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import signal
 import pytest
 
 from rollbook.transports.pipe import Pipe
+from rollbook.transports.program import run_program
 
 
 def test_endless_stderr_does_not_block_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,3 +48,10 @@ def test_a_caller_that_is_cancelled_leaves_no_process() -> None:
         return pipe
 
     assert asyncio.run(cancelled())._process.returncode == -signal.SIGKILL
+
+
+def test_a_program_that_is_late_has_not_succeeded() -> None:
+    """Its output is incomplete, even if it exits with 0 just after the timeout or when it is terminated."""
+    for program in ("echo a; sleep 0.5; echo b", "trap 'exit 0' TERM; echo a; sleep 60 & wait"):
+        output, ending = asyncio.run(run_program(["sh", "-c", program], 0.3))
+        assert (output, ending.code) == ("a\n", -signal.SIGTERM)

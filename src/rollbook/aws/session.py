@@ -78,7 +78,7 @@ class Session:
         try:
             await self._open(token)
         except BaseException:
-            await self._terminate()
+            await self.close()
             raise
         self._pump = asyncio.create_task(self._run())
         return self
@@ -101,15 +101,17 @@ class Session:
         self._wake.set()
 
     async def close(self) -> None:
-        """End the session, on the node and in the service; can be called again."""
+        """End the session, on the node and in the service; can be called again, also if it was cancelled."""
         if self._pump is not None:
-            pump, self._pump = self._pump, None
-            self._channel.terminate()
-            self._closing = True
-            self._wake.set()
-            await asyncio.wait([pump], timeout=DRAIN_SECONDS)
-            pump.cancel()
-            await asyncio.gather(pump, return_exceptions=True)
+            if not self._closing:
+                self._channel.terminate()
+                self._closing = True
+                self._wake.set()
+            try:
+                await asyncio.wait([self._pump], timeout=DRAIN_SECONDS)
+            finally:
+                self._pump.cancel()
+            await asyncio.wait([self._pump])
         if self._socket is not None:
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(2.0):

@@ -19,8 +19,6 @@ from rollbook.records.layout import list_files
 
 __all__ = ["pack", "pack_files", "require_packer"]
 
-SECONDS = 3600.0
-
 
 def require_packer(archive: Path) -> None:
     """Raise `UsageError` if an archive of that name cannot be made here, before anything is collected."""

@@ -21,6 +21,7 @@ from rollbook.bundle.summary import File, ItemResult, ItemStatus
 from rollbook.errors import AgentFailed
 from rollbook.files import write_file
 from rollbook.protocol.redaction import mask_command_line
+from rollbook.transports.base import last_line
 from rollbook.transports.pipe import Pipe
 
 __all__ = ["ClusterPart", "Output", "Query"]
@@ -110,8 +111,7 @@ class ClusterPart:
 
     def last_line(self, text: str) -> str:
         """The last line of what a program wrote to stderr, redacted."""
-        line = (text.strip().splitlines() or [""])[-1][:300]
-        return self.redact(line.encode()).decode("utf-8", "replace")
+        return self.redact(last_line(text).encode()).decode("utf-8", "replace")
 
     def redact(self, data: bytes, path: str = "") -> bytes:
         """The data without secrets; what was replaced is noted for the file."""

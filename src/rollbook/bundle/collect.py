@@ -19,7 +19,7 @@ from rollbook.bundle.mark_key import forget_key
 from rollbook.bundle.once import PARTS, ClusterOptions, read_cluster
 from rollbook.bundle.receive import NodeFiles, Redaction, Space
 from rollbook.bundle.request import MIB, orders
-from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult, NodeStatus
+from rollbook.bundle.summary import BundleSummary, ItemResult, ItemStatus, NodeResult, NodeStatus
 from rollbook.collect.budget import Budget, Meter
 from rollbook.collect.file_limit import raise_limit
 from rollbook.collect.gather import Conclusion, conclude, fan_out, greet_and_read, result_of
@@ -165,13 +165,15 @@ class _Run:
             found, service = await read_cluster(
                 self._directory.path, list(self._directory.nodes), options, salt=salt, window=window
             )
+        except asyncio.CancelledError:
+            self._miss_cluster("not-read", self._why_stopped or "interrupted")
+            raise
         except (RecordError, OSError) as error:
             self._halt(str(error))
+            self._miss_cluster("failed", str(error))
             return
-        except Exception as error:  # noqa: BLE001 - whatever it is, it must not look as if there were no cluster
-            reason = f"unexpected: {error!r}"
-            self._directory.cluster = [ItemResult(id=part, status="failed", reason=reason) for part in PARTS]
-            self._changed = True
+        except Exception as error:  # noqa: BLE001 - any error affects only this part
+            self._miss_cluster("failed", f"unexpected: {error!r}")
             return
         self._directory.cluster, self._changed = found, True
         self._directory.cluster_type = next(
@@ -179,6 +181,12 @@ class _Run:
         )
         if service is not None and service.cluster is not None:
             self._directory.identify(service.cluster)
+
+    def _miss_cluster(self, status: ItemStatus, reason: str) -> None:
+        """Report the cluster as not read, unless an earlier run read a part: it must not look as if there were none."""
+        if not self._directory.cluster:
+            self._directory.cluster = [ItemResult(id=part, status=status, reason=reason) for part in PARTS]
+            self._changed = True
 
     def _needs(self, node: NodeState) -> bool:
         """Whether the node must be read; also if it sent everything and then did not end as it should."""

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rollbook.bundle.logs import LOGS, Scanner, chosen_logs, evidence_text
-from rollbook.bundle.reading import Bundle
+from rollbook.bundle.reading import LARGEST_TEXT, Bundle
 from rollbook.bundle.summary import File, ItemResult
 from rollbook.checks.rule import Rule
 from rollbook.checks.run_data import RunData
@@ -130,6 +130,8 @@ class BundleData(RunData):
             except RecordError as error:
                 self.unreadable[file.path] = str(error)
                 continue
+            if file.size > LARGEST_TEXT:  # what was read is compared all the same
+                self.unreadable[file.path] = f"{file.path}: only the first {LARGEST_TEXT >> 20} MiB were compared"
             parts = _unpack(text) if is_pattern else [(file.source, text, 0)]
             yield from (Text(node, file, *part) for part in parts if _fits(part[0], sources))
 

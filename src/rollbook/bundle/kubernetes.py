@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,8 @@ from rollbook.times import iso_time
 __all__ = ["ITEM", "VERIFY_SECONDS", "Kubectl", "collect"]
 
 ITEM = "kubernetes"
-LOGS = "kubernetes-logs"
 """The item that stands for all if kubectl cannot be used."""
+LOGS = "kubernetes-logs"
 SECONDS = 600.0
 """The time for all calls of kubectl together."""
 VERIFY_SECONDS = 20.0
@@ -61,6 +61,8 @@ KEPT_VARIABLES = ("NCCL_", "FI_", "OMP_", "UCX_", "CUDA_VISIBLE_DEVICES", "NVIDI
 WHOLE_OBJECT = ("last-applied-configuration", "objectset.rio.cattle.io/applied")
 # Reasons of containers that wait after they ran; those whose image is missing have no log.
 FAILING = {"CrashLoopBackOff", "Error", "RunContainerError"}
+Failing = tuple[str, str, str, bool]
+"""Namespace, pod and container of one that fails, and whether one before it has ended."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,15 +100,32 @@ async def collect(
     part = ClusterPart(bundle, salt, seconds, environ)
     kubectl, tried = await _verified(part, kubectl)
     if tried.reason:
-        status = "failed" if kubectl.cluster and tried.status == "absent" else tried.status
-        return [ItemResult(id=ITEM, status=status, reason=tried.reason)], part
+        return [unusable(kubectl, tried)], part
     results = await part.run(list(_queries(kubectl)))
+    pods = [file.path for item in results for file in item.files if file.path.endswith("/pods.json")]
     try:
-        logs = list(_log_queries(kubectl, bundle, results, window))
+        failing = list(failing_containers((bundle / pods[0]).read_bytes())) if pods else []
     except ValueError as error:
         results.append(ItemResult(id=LOGS, status="failed", reason=f"the list of pods cannot be read: {error}"))
         return results, part
-    return [*results, *(await part.run(logs))], part
+    logs = await part.run(list(_log_queries(kubectl, failing[:MOST_LOGS], window)))
+    return [*results, *(_with_missing(item, len(failing)) for item in logs)], part
+
+
+def unusable(kubectl: Kubectl, tried: Output) -> ItemResult:
+    """The item that stands for all, with the reason; a cluster that is known to use Kubernetes cannot lack it."""
+    status = "failed" if kubectl.cluster and tried.status == "absent" else tried.status
+    return ItemResult(id=ITEM, status=status, reason=tried.reason)
+
+
+def _with_missing(logs: ItemResult, failing: int) -> ItemResult:
+    """The item of logs, truncated if more containers fail than logs are read."""
+    if failing <= MOST_LOGS:
+        return logs
+    reason = "; ".join(filter(None, [logs.reason, f"logs of {MOST_LOGS} of {failing} failing containers"]))
+    return msgspec.structs.replace(
+        logs, status="truncated" if logs.status == "complete" else logs.status, reason=reason
+    )
 
 
 async def _verified(part: ClusterPart, kubectl: Kubectl) -> tuple[Kubectl, Output]:
@@ -148,14 +167,11 @@ def _queries(kubectl: Kubectl) -> Iterator[Query]:
                 yield Query(item, f"{name}.txt", kubectl.argv("get", *kind, *wide))
 
 
-def _log_queries(kubectl: Kubectl, bundle: Path, results: list[ItemResult], window: Window) -> Iterator[Query]:
-    """Logs of containers that fail or failed before, the current and the previous one; raises `ValueError`."""
-    files = [file.path for item in results for file in item.files if file.path.endswith("/pods.json")]
-    if not files:
-        return
+def _log_queries(kubectl: Kubectl, failing: Iterable[Failing], window: Window) -> Iterator[Query]:
+    """Logs of containers that fail or failed before, the current and the previous one."""
     since = (f"--since-time={iso_time(window.since.astimezone(dt.UTC))}",) if window.since else ()
     limits = (f"--tail={LOG_LINES}", f"--limit-bytes={LOG_BYTES}", "--timestamps")
-    for namespace, pod, container, has_ended in list(failing_containers((bundle / files[0]).read_bytes()))[:MOST_LOGS]:
+    for namespace, pod, container, has_ended in failing:
         name = f"{namespace}_{pod}_{container}"
         words = kubectl.argv("logs", "-n", namespace, pod, "-c", container, *limits)
         yield Query(LOGS, f"{name}.log", (*words, *since), limit=LOG_BYTES)
@@ -163,7 +179,7 @@ def _log_queries(kubectl: Kubectl, bundle: Path, results: list[ItemResult], wind
             yield Query(LOGS, f"{name}.previous.log", (*words, "--previous"), limit=LOG_BYTES)
 
 
-def failing_containers(pods: bytes) -> Iterator[tuple[str, str, str, bool]]:
+def failing_containers(pods: bytes) -> Iterator[Failing]:
     """Namespace, pod and container of each that does not work, and whether there was one before it.
 
     Raises `ValueError` if this is not a list of pods.

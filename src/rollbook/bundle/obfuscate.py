@@ -62,7 +62,6 @@ WORD = re.compile(
 IPV4 = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.]*\.?\d)")
 DASHED = re.compile(r"(?<![\w-])ip-(\d{1,3}-\d{1,3}-\d{1,3}-\d{1,3})(?![\w-])")
 HARDWARE = re.compile(r"(?:[0-9A-Fa-f]{2}:){5}(?:(?:[0-9A-Fa-f]{2}:){14})?[0-9A-Fa-f]{2}")
-FOLDED = re.compile(r"[^\[\]]+\[[0-9,\-]+\][^\[\]]*")
 PINNED = [ipaddress.ip_network(each) for each in ("172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "198.18.0.0/15")]
 KEPT = [
     ipaddress.ip_network(each)

@@ -71,8 +71,7 @@ async def read_cluster(
     redactions = list(part.redactions)
     tried = Output(b"") if options.has_nodes else await _has_nodes(bundle, names, kubectl, salt)
     if tried.reason:
-        status = "failed" if kubectl.cluster and tried.status == "absent" else tried.status
-        items.append(ItemResult(id=kubernetes.ITEM, status=status, reason=tried.reason))
+        items.append(kubernetes.unusable(kubectl, tried))
     else:
         more, part = await kubernetes.collect(
             bundle, kubectl, salt=salt, window=window, seconds=options.kubectl_seconds

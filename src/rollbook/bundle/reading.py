@@ -27,11 +27,12 @@ from rollbook.errors import RecordError
 from rollbook.files import temporary_directory
 from rollbook.records.reading import open_regular, read_regular
 
-__all__ = ["ARCHIVES", "Bundle", "Chunk", "archive_suffix", "is_bundle", "unpack"]
+__all__ = ["ARCHIVES", "LARGEST_TEXT", "Bundle", "Chunk", "archive_suffix", "is_bundle", "unpack"]
 
 SUMMARY = "summary.json"
 LARGEST_SUMMARY = 256 << 20
 LARGEST_TEXT = 16 << 20
+"""Bytes of a file that rules compare as a whole."""
 CHUNK = 1 << 20
 ARCHIVES = (".tar.zst", ".tar.gz", ".tgz")
 LARGEST_ARCHIVE = 64 << 30
@@ -146,6 +147,8 @@ def unpack(archive: Path, target: Path) -> Path:
             free = shutil.disk_usage(parts).free - SPARE
             with tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r|") as tar:
                 _extract(tar, stream, parts, min(LARGEST_ARCHIVE, free))
+            while stream.read(CHUNK):  # the checksum is at the end
+                pass
             found = [path.relative_to(parts) for path in (parts, *sorted(parts.iterdir())) if is_bundle(path)]
             if not found:
                 raise RecordError(f"{archive} does not contain an issue report")
@@ -201,12 +204,17 @@ def _extract(tar: tarfile.TarFile, stream: _Limited, target: Path, budget: int) 
 
 @contextlib.contextmanager
 def _opened(archive: Path) -> Iterator[IO[bytes]]:
-    """The archive, decompressed; `zstd` is a program, because Python has the format only from 3.14 on."""
+    """The archive, decompressed, to be read to its end; raises `ValueError` if zstd finds it damaged.
+
+    `zstd` is a program, because Python has the format only from 3.14 on.
+    """
     if archive.name.endswith(".zst"):
         argv = ["zstd", "-dcq", "--", str(archive)]
         with subprocess.Popen(argv, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as process:
             try:
                 yield cast("IO[bytes]", process.stdout)
+                if process.wait():
+                    raise ValueError("zstd reports that it is damaged")
             finally:
                 process.kill()
         return

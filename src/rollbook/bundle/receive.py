@@ -39,6 +39,7 @@ MOST_LOGGED = 64 * MIB  # bytes of the redactions of a node
 MOST_REDACTIONS = 50_000  # of a node; further ones are counted
 STATUSES: tuple[ItemStatus, ...] = get_args(ItemStatus)
 CHECK_EVERY = 4 * MIB
+LOST = "a part was lost in transit"
 UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._~-]{0,120}")
 
@@ -140,6 +141,7 @@ class _Received:
 
     def __init__(self) -> None:
         self.started = self.done = False
+        self.lost = False  # a frame of it was lost in transit
         self.open: dict[int, _Open] = {}
         self.files: list[File] = []
         self.redactions: list[Redaction] = []
@@ -198,7 +200,8 @@ class NodeFiles:
             self._open(number, file, *rest[:2])
             return
         if file not in received.open:
-            return  # its first frame was lost
+            received.lost = True  # its first frame
+            return
         opened = received.open[file]
         if word == "data":
             self._data(number, opened, _inflate(body, CHUNK))
@@ -207,8 +210,9 @@ class NodeFiles:
         elif word == "end" and len(rest) == 4:
             del received.open[file]
             before, after, size = _signed(rest[0]), _signed(rest[1]), _number(rest[3], 1 << 49)
-            lost = ["a part was lost in transit"] if opened.size != size else []
-            missing = "; ".join(filter(None, [_missing(opened.size, before, after), *lost]))
+            lost = LOST if opened.size != size else ""
+            received.lost = received.lost or bool(lost)
+            missing = "; ".join(filter(None, [_missing(opened.size, before, after), lost]))
             received.files.append(opened.close(missing, None if rest[2] == "-" else _signed(rest[2])))
         else:
             raise _invalid("a frame of an unknown kind")
@@ -288,8 +292,11 @@ class NodeFiles:
             raise _invalid("an unknown status")
         for opened in received.open.values():
             received.files.append(opened.close("the end: the item ended first", None))
+            received.lost = True  # its last frame
         received.open.clear()
         note = mask_text(note) if " " in note else note  # it may name a command of the user
+        if received.lost and status in ("complete", "truncated", "absent"):
+            status, note = "failed", "; ".join(filter(None, [note, LOST]))
         self._report(number, status, note[:LONGEST_NOTE], _number(micros, 1 << 50) / 1e6)
 
     def _report(self, number: int, status: str, reason: str, seconds: float = 0.0) -> None:

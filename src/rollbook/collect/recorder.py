@@ -28,8 +28,7 @@ class Recorder:
 
     The journal is flushed every half second and synced every two. If it cannot be written, for example because the disk
     is full, the recording ends, `broken` holds the reason, and the wrapped command continues; what was written stays
-    valid. `progress` is called for each host's start facts; `budget_factor` multiplies
-    what each host may send.
+    valid. `progress` is called for each host's start facts; `budget_factor` multiplies what each host may send.
     """
 
     def __init__(
@@ -83,10 +82,12 @@ class Recorder:
 
     async def __aexit__(self, *exc: object) -> None:
         assert self._writer is not None
-        try:
-            await self.end(facts=False, seconds=0.0)
-            await self._streams.__aexit__(None, None, None)
-        finally:  # even if cancelled, the journal is closed and unlocked
+        try:  # even if cancelled, launchers are ended, and the journal is closed and unlocked
+            try:
+                await self.end(facts=False, seconds=0.0)
+            finally:
+                await self._streams.__aexit__(None, None, None)
+        finally:
             self._writer.cancel()
             await asyncio.wait([self._writer])
             with contextlib.suppress(RecordError):

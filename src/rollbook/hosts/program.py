@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Sequence
 
+from rollbook.clean import clean
 from rollbook.errors import UsageError
 
 __all__ = ["output_of"]
@@ -37,5 +38,5 @@ def output_of(argv: Sequence[str], seconds: float) -> str:
             raise
     if program.returncode != 0:
         lines = errors.strip().splitlines() or [f"exit status {program.returncode}"]
-        raise UsageError(f"{argv[0]} failed: {''.join(c if c.isprintable() else '?' for c in lines[-1][:200])}")
+        raise UsageError(f"{argv[0]} failed: {clean(lines[-1][:200])}")
     return output

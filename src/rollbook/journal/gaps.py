@@ -120,7 +120,7 @@ def host_gaps(survey: Survey, host: HostJournal) -> Iterator[Gap]:
             why = "samples skipped: the connection was too slow"
         elif index in host.restarts:
             why = "frames lost"
-        elif any(times[index - 1] <= at and at - by <= times[index] for at, by in host.timeline.suspends):
+        elif any(times[index - 1] <= end and end - by <= times[index] for end, by in host.timeline.suspends):
             why = "the host was suspended"
         yield Gap(times[index - 1], times[index], why)
     if times[0] - due.first_ns > LONGEST_STEP * at(times[0]):

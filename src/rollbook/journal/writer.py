@@ -49,7 +49,11 @@ class Journal:
             raise RecordError(f"cannot record to {directory}: {error.strerror}") from error
         self._reserve_failure()
         self._number = max((int(path.stem) for path in segment_files(directory)), default=0)
-        self._open()
+        try:
+            self._open()
+        except RecordError:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self

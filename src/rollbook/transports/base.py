@@ -11,6 +11,7 @@ import abc
 from collections.abc import Callable
 from typing import Protocol
 
+from rollbook.clean import shorten
 from rollbook.errors import AgentFailed, TransportError
 from rollbook.hosts import Host
 from rollbook.transports.pipe import Ending, Pipe
@@ -73,5 +74,4 @@ class PipeTransport(abc.ABC):
 
 def last_line(text: str) -> str:
     """The last line of a program's output, truncated to fit into a reason; empty if there is none."""
-    line = (text.strip().splitlines() or [""])[-1]
-    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
+    return shorten((text.strip().splitlines() or [""])[-1], LONGEST)

@@ -265,12 +265,14 @@ class _Batch(Generic[T]):
         """Have the item worked on; raises the error that it gets. If it is cancelled, the work is still awaited."""
         done = asyncio.get_running_loop().create_future()
         self._waiting[name] = item, done
-        if self._task is None:
+        if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._flush())
+        flush = self._task
         try:
             await asyncio.shield(done)
         except asyncio.CancelledError:
-            await asyncio.wait([done])  # a pod can only be deleted after it was created
+            # A pod can only be deleted after it was created. At the end of the event loop, the work is cancelled too.
+            await asyncio.wait([done, flush], return_when=asyncio.FIRST_COMPLETED)
             raise
 
     async def _flush(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 from collections.abc import Sequence
 
 from rollbook.transports.pipe import Ending, Pipe
@@ -16,9 +17,10 @@ MAX_OUTPUT = 64 << 20
 async def run_program(argv: Sequence[str], seconds: float, stdin: bytes = b"") -> tuple[str, Ending]:
     """What the program writes to stdout, and how it ended; raises `AgentFailed` if it cannot be started.
 
+    The exit code is negative if the program did not end within `seconds`, whatever it does when it is terminated.
     `stdin` is small enough for the program to read it before it writes much.
     """
-    pipe, output = Pipe(argv), bytearray()
+    pipe, output, timed_out = Pipe(argv), bytearray(), True
     try:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -27,6 +29,8 @@ async def run_program(argv: Sequence[str], seconds: float, stdin: bytes = b"") -
                     pipe.end_input()
                 while (data := await pipe.read()) and len(output) < MAX_OUTPUT:
                     output += data
+                timed_out = False
     finally:
-        ending = await pipe.close(grace=0.5)
-    return output.decode("utf-8", "replace"), ending
+        ending = await pipe.close(grace=0.0 if timed_out else 0.5)
+    code = -signal.SIGTERM if timed_out else ending.code
+    return output.decode("utf-8", "replace"), Ending(code, ending.stderr)
