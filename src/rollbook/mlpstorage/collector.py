@@ -161,7 +161,8 @@ class SSHClusterCollector(ClusterCollectorInterface):
     def collect_local(self) -> CollectionResult:
         """Collect from this machine, without any network."""
         info = collect_local_system_info()
-        return CollectionResult(True, {info["hostname"]: info}, [], "local", standalone.now())
+        errors = [f"{info['hostname']}: {info['error']}"] if "error" in info else []
+        return CollectionResult(not errors, {info["hostname"]: info}, errors, "local", standalone.now())
 
     def is_available(self) -> bool:
         """Whether there is an ssh client."""
