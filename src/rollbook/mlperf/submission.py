@@ -93,11 +93,9 @@ class Submission(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="sc
 
     def at_least(self, severity: Severity) -> list[Finding]:
         """The findings of that severity or worse that are not silenced."""
-        wanted = ("fail",) if severity == "fail" else ("fail", "warn")
         rules = [rule for group in self.groups for rule in group.rules]
         rules += [rule for group in self.groups for run in group.runs for rule in run.rules]
-        findings = (finding for rule in rules for finding in rule.findings)
-        return [one for one in findings if one.silenced is None and one.severity in wanted]
+        return Findings.of(self.created, [], rules).at_least(severity)
 
     @property
     def is_judged(self) -> bool:
