@@ -219,7 +219,7 @@ class ClusterValidationRulesChecker(RulesChecker):
         self.benchmark_run = benchmark_run
 
     def check_cluster_consistency(self) -> None:
-        """Hosts have like memory, cores, OS and kernel."""
+        """Hosts have similar memory and the same cores, OS and kernel."""
         system = self.benchmark_run.system_info
         for message in system.validate_cluster_consistency() if system else []:
             self.issues.append(Issue(OPEN, message, severity="warning"))

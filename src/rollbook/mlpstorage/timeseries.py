@@ -36,18 +36,18 @@ __all__ = ["HostSampleLists", "MultiHostTimeSeriesCollector", "SampleList", "Tim
 
 # Keys of a sample, and the sources they come from.
 SAMPLED = {key: SOURCES[key] for key in ("diskstats", "vmstat", "meminfo", "loadavg", "netdev")}
-POLL_SECONDS = 0.2  # between looks at whether the main thread is still there
+POLL_SECONDS = 0.2  # between checks whether the main thread still runs
 NANO = 10**9
 
 
 class SampleList(list[dict[str, Any]]):
-    """The samples of this machine; `data` is the same as TimeSeriesData."""
+    """The samples of this machine; `data` has them as TimeSeriesData."""
 
     data: TimeSeriesData
 
 
 class HostSampleLists(dict[str, list[dict[str, Any]]]):
-    """The samples by host; `data` is the same as TimeSeriesData."""
+    """The samples by host; `data` has them as TimeSeriesData."""
 
     data: TimeSeriesData
 
