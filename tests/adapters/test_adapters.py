@@ -235,7 +235,7 @@ def test_places_that_cannot_be_looked_at(tmp_path: Path) -> None:
     assert results.notes[0].endswith("is not there")
     (tmp_path / "no.yaml").write_text("a: !!int ''")
     assert results.yaml(tmp_path / "no.yaml") == {}
-    assert results.notes[1].endswith("is not the YAML it should be")
+    assert results.notes[1].endswith("is not valid YAML")
 
 
 @pytest.mark.parametrize("words", [["model.name=y", "model=x"], ["model=x", "model.name=y"]])

@@ -339,6 +339,14 @@ def test_a_run_time_is_the_commands(tmp_path: Path) -> None:
     assert 0 < metadata["runtime"] < 5
 
 
+def test_a_command_whose_end_is_lost(tmp_path: Path) -> None:
+    """It has neither an exit status nor a run time among its results."""
+    with Journal(tmp_path / "raw", begin_of([], Plan(()), 0, type="generic", stamp="20260101_000000")) as journal:
+        journal.event({"event": "command", "state": "started"})
+    metadata = finish(tmp_path, report=False).metadata
+    assert (metadata["exit_code"], metadata["metrics"]) == (None, {})
+
+
 def test_a_command_whose_start_is_lost(tmp_path: Path) -> None:
     """It ran since the recording began, as far as anybody knows."""
     with Journal(tmp_path / "raw", begin_of([], Plan(()), 0, type="generic", stamp="20260101_000000")) as journal:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from rollbook.api.recording import Recording
-from rollbook.api.running import _finish
+from rollbook.api.running import _finish, run
 from rollbook.api.signals import Signals
+from rollbook.errors import RecordError
 
 
 class Endless:
@@ -51,3 +55,14 @@ def test_a_third_signal_while_the_record_is_abandoned() -> None:
     finally:
         recording.over.set()
     assert (recording.abandoned, signals.late) == (1, 1)
+
+
+def test_a_failure_that_cannot_be_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason is that of the issue report; the record is finished, and signing is not blamed."""
+
+    def fail(*_: object) -> None:
+        raise RecordError("findings.json is not a valid document")
+
+    monkeypatch.setattr("rollbook.api.failure.failure_of", fail)
+    done = run(["true"], results_dir=tmp_path, interval=0, report=False, bundle_on_failure=True)
+    assert (done.signing_error, done.bundle_error) == ("", "findings.json is not a valid document")

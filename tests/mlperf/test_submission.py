@@ -143,10 +143,13 @@ def test_training_broken_in_one_way(tmp_path: Path, name: str) -> None:
 
 def test_only_preparation(tmp_path: Path) -> None:
     """There is nothing to judge, and nothing is missing."""
-    [path, *_] = training(tmp_path)
-    found = judged(path)
-    assert found.is_judged
-    assert [group.text.partition(": ")[2] for group in found.groups] == ["only preparation, nothing to judge"]
+    [path, *runs] = training(tmp_path)
+    for run in runs:
+        shutil.rmtree(run)
+    for found in (judged(path), judged(tmp_path)):
+        assert (found.is_judged, found.verdicts, found.at_least("warn")) == (True, {}, [])
+        assert [group.text.partition(": ")[2] for group in found.groups] == ["only preparation, nothing to judge"]
+        assert [group.verdict for group in found.groups] == [None]
 
 
 def test_another_model_is_another_group(tmp_path: Path) -> None:

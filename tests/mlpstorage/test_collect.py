@@ -49,6 +49,14 @@ def test_this_machine_under_two_names() -> None:
         SSHClusterCollector([], LOGGER).collect()
 
 
+def test_this_machine_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is not a success."""
+    taken = Snapshot.of("2026-08-01T00:00:00Z", host_results({"n1": {"@status": "failed", "@reason": "no python3"}}))
+    monkeypatch.setattr("rollbook.mlpstorage.collector.snapshot", lambda *_, **__: taken)
+    found = SSHClusterCollector([], LOGGER).collect_local()
+    assert (found.success, found.errors) == (False, ["n1: failed: no python3"])
+
+
 def test_mpi_falls_back_to_this_machine_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     """A launcher that is not there: the error is kept, and the method is never called mpi."""
     caplog.set_level(logging.INFO)

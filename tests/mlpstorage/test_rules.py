@@ -101,6 +101,13 @@ def test_a_single_host_with_too_little_memory(tmp_path: Path) -> None:
     assert BenchmarkVerifier(str(leaf(tmp_path, system_info=cluster)), logger=LOGGER).verify() is INVALID
 
 
+def test_the_memory_of_the_smallest_host_is_unknown(tmp_path: Path) -> None:
+    """It was not checked, so the run is not CLOSED."""
+    cluster = ClusterInformation.from_mpi_collection(collected(n1=500, n2=500), LOGGER).as_dict()
+    del cluster["min_memory_bytes"]
+    assert BenchmarkVerifier(str(leaf(tmp_path, system_info=cluster)), logger=LOGGER).verify() is OPEN
+
+
 def test_verifier_input(tmp_path: Path) -> None:
     """What it takes, and what it refuses."""
     with pytest.raises(ValueError, match="At least one"):

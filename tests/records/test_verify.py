@@ -193,15 +193,17 @@ def test_no_manifest(tmp_path: Path) -> None:
     ("name", "text", "reason"),
     [
         ("hosts.json", '{"a', "hosts.json is not a valid document: "),
+        ("hosts.json", '{"schema": "rollbook.run/1", "rollbook": "\udcff"}', "hosts.json is not a valid document: "),
         ("hosts.json", None, "hosts.json: No such file"),
         ("*_metadata.json", "[", "_metadata.json: "),
+        ("*_metadata.json", '{"a": "\udcff"}', "_metadata.json: "),
         ("*_metadata.json", None, " has no file named "),
     ],
 )
 def test_damage_is_named_with_its_repair(record: Path, name: str, text: str | None, reason: str) -> None:
     """The error of every reader; a record without a journal can only be examined."""
     [file] = record.glob(name)
-    file.unlink() if text is None else file.write_text(text)
+    file.unlink() if text is None else file.write_text(text, errors="surrogateescape")
     with pytest.raises(RecordError, match=re.escape(reason) + f".*; `rollbook recover {record}` rebuilds it"):
         Record.open(record)
     (record / "raw" / "000001.seg").unlink()

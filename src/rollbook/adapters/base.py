@@ -17,7 +17,10 @@ __all__ = ["Adapter", "Ran"]
 
 @dataclasses.dataclass(frozen=True)
 class Ran:
-    """A command that has ended: its arguments, directory, times, logs and record directory (`leaf`)."""
+    """A command that has ended: its arguments, directory, times, logs and record directory (`leaf`).
+
+    `code` is its exit status; None if the recording broke off before it ended, and `ended_ns` is the end of that.
+    """
 
     argv: list[str]
     cwd: Path
@@ -26,7 +29,7 @@ class Ran:
     stderr: Path
     started_ns: int
     ended_ns: int
-    code: int
+    code: int | None
 
 
 class Adapter(Protocol):

@@ -31,6 +31,7 @@ class Fio:
         report, printed = _report(results)
         # With --client, fio asks servers and calls the list of jobs differently.
         jobs = rows(report.get("jobs")) or rows(report.get("client_stats"))
+        found = [_metrics(job) for job in jobs] or printed
         parameters = {
             "fio_version": report.get("fio version"),
             "global_options": table(report.get("global options")),
@@ -41,7 +42,7 @@ class Fio:
             command="run",
             num_processes=processes(ran.argv) or 1,
             parameters={name: value for name, value in parameters.items() if value},
-            metrics={"jobs": [_metrics(job) for job in jobs] or printed} if jobs or printed else {},
+            metrics={"jobs": found} if found else {},
             phases=_phases(jobs, results),
             result_files=results.files,
             notes=results.notes,

@@ -15,12 +15,13 @@ class Generic:
     name = "generic"
 
     def outcome(self, ran: Ran) -> Outcome:
-        """The command line, the exit status and the wall time."""
+        """The command line and, if the end of the command was recorded, the exit status and the wall time."""
+        seconds = (ran.ended_ns - ran.started_ns) / 1e9
         return Outcome(
             benchmark_type=self.name,
             num_processes=processes(ran.argv) or 1,
             parameters={"argv": [storable_text(word) for word in ran.argv]},
-            metrics={"exit_code": ran.code, "wall_seconds": (ran.ended_ns - ran.started_ns) / 1e9},
+            metrics={} if ran.code is None else {"exit_code": ran.code, "wall_seconds": seconds},
         )
 
 

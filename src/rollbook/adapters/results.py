@@ -123,8 +123,10 @@ class Results:
         try:
             value = storable(decode_yaml(text.encode()))
         except ValueError:
-            self.note(f"{path} is not the YAML it should be")
+            self.note(f"{path} is not valid YAML")
             return {}
+        if not isinstance(value, dict):
+            self.note(f"{path} is not a YAML mapping")
         return table(value)
 
     def newest(self, root: Path, *patterns: str) -> Path | None:

@@ -7,12 +7,19 @@ import datetime as dt
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack
+from typing import NamedTuple, Unpack
 
 import msgspec
 
 from rollbook.agent.redaction import MASK
-from rollbook.api.options import TransportOptions, as_list, check_fanout, hosts_of, require_no_event_loop
+from rollbook.api.options import (
+    TransportOptions,
+    as_list,
+    check_fanout,
+    hosts_of,
+    require_no_event_loop,
+    transport_keywords,
+)
 from rollbook.bundle.archive import require_packer
 from rollbook.bundle.collect import Progress, Reach, collect
 from rollbook.bundle.delivery import Delivery
@@ -79,9 +86,6 @@ class BundleOptions(TransportOptions, total=False):
     kubectl_context: str
     once: bool
     fanout: int
-
-
-OWN = BundleOptions.__annotations__.keys() - TransportOptions.__annotations__.keys()
 
 
 def parse_time(value: dt.datetime | str | None, now: dt.datetime) -> dt.datetime | None:
@@ -168,8 +172,8 @@ async def take_bundle_async(hosts: str | Sequence[str] = (), **options: Unpack[B
     A node that fails is in the summary with its reason. Raises `UsageError` for values that cannot be used, and
     `RecordError` if the bundle cannot be written.
     """
-    transport: dict[str, Any] = {name: value for name, value in options.items() if name not in OWN}
-    requested, reach = hosts_of(hosts), Options.of(**{"timeout": TIMEOUT, **transport})
+    transport = {"timeout": TIMEOUT, **transport_keywords(options, BundleOptions)}
+    requested, reach = hosts_of(hosts), Options.of(**transport)
     files = options.get("item_files", ())
     request = make_request(
         requested,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Unpack
 
 from rollbook.api.keywords import ExecuteOptions
-from rollbook.api.options import check_fanout, hosts_of, require_no_event_loop
+from rollbook.api.options import check_fanout, hosts_of, require_no_event_loop, transport_keywords
 from rollbook.collect.execute import MAX_OUTPUT, Command
 from rollbook.collect.execute import execute as execute_on
 from rollbook.records.commands import Execution
@@ -16,8 +16,6 @@ from rollbook.times import iso_now
 from rollbook.transports.routing import Options, fallback_route, route
 
 __all__ = ["execute", "execute_async"]
-
-OWN = ("command_timeout", "max_output", "fanout")
 
 
 async def execute_async(
@@ -29,8 +27,7 @@ async def execute_async(
     `ExecuteOptions`. A host that fails is in the result with its reason; `UsageError` is raised for values that cannot
     be used. If the caller is cancelled, the commands are killed.
     """
-    transport: dict[str, Any] = {name: value for name, value in options.items() if name not in OWN}
-    requested, reach = hosts_of(hosts), Options.of(**transport)
+    requested, reach = hosts_of(hosts), Options.of(**transport_keywords(options, ExecuteOptions))
     what = Command(command, options.get("command_timeout"), options.get("max_output", MAX_OUTPUT))
     fanout, created = check_fanout(options.get("fanout", 64)), iso_now()
     results = await execute_on(

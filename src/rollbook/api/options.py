@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
 
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, parse_hosts
@@ -15,6 +15,7 @@ __all__ = [
     "check_fanout",
     "hosts_of",
     "require_no_event_loop",
+    "transport_keywords",
 ]
 
 MAX_FANOUT = 4096  # hosts contacted in parallel
@@ -55,6 +56,12 @@ class TransportOptions(TypedDict, total=False):
     kube_tolerations: str | Sequence[str]
     kube_privileged: bool
     kube_deadline: int
+
+
+def transport_keywords(options: Mapping[str, Any], keywords: type) -> dict[str, Any]:
+    """The options of the transport among those of a function, also of plug-ins; `keywords` declares the function's."""
+    own = keywords.__annotations__.keys() - TransportOptions.__annotations__.keys()
+    return {name: value for name, value in options.items() if name not in own}
 
 
 def as_list(words: str | Sequence[str]) -> list[str]:

@@ -198,12 +198,13 @@ class Recording:
         from rollbook.api.failure import DIRECTORY, failure_of, take_report  # noqa: PLC0415 - most runs do not fail
         from rollbook.report import write_report  # noqa: PLC0415
 
-        settings, failure = self.settings, failure_of(record, self.exit_code)
-        if failure is None or not failure.hosts:
-            return
-        self.on_bundle(failure.hosts)
-        hosts = [host for host in settings.hosts if host.name in failure.hosts]
+        settings = self.settings
         try:
+            failure = failure_of(record, self.exit_code)
+            if failure is None or not failure.hosts:
+                return
+            self.on_bundle(failure.hosts)
+            hosts = [host for host in settings.hosts if host.name in failure.hosts]
             self.bundle_error = take_report(record, hosts, settings.options, settings.fanout).problem
             self.bundle = record.path / DIRECTORY
             if settings.report:

@@ -18,7 +18,7 @@ import msgspec
 
 from rollbook import times
 from rollbook.api.keywords import RecordingOptions
-from rollbook.api.options import as_list, check_fanout, hosts_of
+from rollbook.api.options import as_list, check_fanout, hosts_of, transport_keywords
 from rollbook.errors import UsageError
 from rollbook.hosts import Host
 from rollbook.mlperf.result_directory import Placement
@@ -62,18 +62,15 @@ class Settings:
     args: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-OWN = frozenset(RecordingOptions.__annotations__) & {field.name for field in dataclasses.fields(Settings)}
-
-
 def settings_of(hosts: str | Sequence[str], **options: Unpack[RecordingOptions]) -> Settings:
     """The settings for hosts and keyword options; raises `UsageError` for values that cannot be used."""
-    own: dict[str, Any] = {name: value for name, value in options.items() if name in OWN}
-    others: dict[str, Any] = {name: value for name, value in options.items() if name not in OWN}
+    transport = transport_keywords(options, RecordingOptions)
+    own: dict[str, Any] = {name: value for name, value in options.items() if name not in transport}
     for name in ("results_dir", "sign"):
         if own.get(name) is not None:
             own[name] = Path(own[name])
-    own["label"] = Label.of(others.pop("name", ""), as_list(others.pop("tags", ())), others.pop("note", ""))
-    return Settings(hosts=hosts_of(hosts), options=Options.of(**others), **own)
+    own["label"] = Label.of(own.pop("name", ""), as_list(own.pop("tags", ())), own.pop("note", ""))
+    return Settings(hosts=hosts_of(hosts), options=Options.of(**transport), **own)
 
 
 def in_group(settings: Settings, index: int, size: int) -> Settings:

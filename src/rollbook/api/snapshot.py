@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Unpack
 
 from rollbook.api.keywords import SnapshotOptions
-from rollbook.api.options import as_list, check_fanout, hosts_of
+from rollbook.api.options import as_list, check_fanout, hosts_of, transport_keywords
 from rollbook.api.recording import in_thread
 from rollbook.collect.gather import gather
 from rollbook.protocol.plan import Plan
@@ -25,8 +25,7 @@ async def snapshot_async(hosts: str | Sequence[str] = (), **options: Unpack[Snap
     `hosts` is a nodeset or a list of them; for the options see `SnapshotOptions`. A host that fails is in the result
     with its reason; `UsageError` is raised for values that cannot be used.
     """
-    transport: dict[str, Any] = {name: value for name, value in options.items() if name not in ("sources", "fanout")}
-    requested, reach = hosts_of(hosts), Options.of(**transport)
+    requested, reach = hosts_of(hosts), Options.of(**transport_keywords(options, SnapshotOptions))
     names = as_list(options.get("sources", ()))
     plan = Plan.of([catalogue.source(name) for name in names] or catalogue.load())
     created = iso_now()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from rollbook.checks.mlperf import cluster_of, stated, table
 from rollbook.checks.mlperf_round import Round
@@ -19,13 +17,18 @@ from rollbook.records.document import read
 from rollbook.records.locate import INSIDE, is_record, locate_record
 from rollbook.records.reading import read_regular
 from rollbook.records.record import Record, RecordHosts
-from rollbook.records.yaml import read_yaml
+from rollbook.records.yaml import decode_yaml, read_yaml
 
-__all__ = ["dlio_metadata", "find_runs", "is_results_tree", "model_of", "newest_with_hosts", "open_run"]
+__all__ = ["dlio_metadata", "find_runs", "has_run", "is_results_tree", "model_of", "newest_with_hosts", "open_run"]
 
 MOST_DIRECTORIES = 100_000  # searched for runs
 LARGEST = 1 << 20  # bytes of the list of overrides
 OVERRIDE = "++workload."
+
+
+def has_run(files: Iterable[str]) -> bool:
+    """Whether the files of a directory, given by name, make it a result directory."""
+    return any(name == "summary.json" or name.endswith("_metadata.json") for name in files)
 
 
 def find_runs(path: Path) -> list[Path]:
@@ -38,7 +41,7 @@ def find_runs(path: Path) -> list[Path]:
         if number >= MOST_DIRECTORIES:
             raise RecordError(f"{path} has more than {MOST_DIRECTORIES} directories; name one below it")
         below.sort()
-        if "summary.json" in files or any(name.endswith("_metadata.json") for name in files):
+        if has_run(files):
             found.append(Path(directory))
             below.clear()
     return found
@@ -153,8 +156,8 @@ def _mapping(path: Path) -> dict[str, Any]:
 def _words(path: Path) -> list[str]:
     """The strings of a YAML list: Hydra's overrides."""
     try:
-        value = msgspec.yaml.decode(read_regular(path, LARGEST))
-    except (RecordError, msgspec.MsgspecError, ValueError, IndexError, RecursionError):
+        value = decode_yaml(read_regular(path, LARGEST))
+    except (RecordError, ValueError):
         return []
     return [word for word in value if isinstance(word, str)] if isinstance(value, list) else []
 

@@ -78,7 +78,8 @@ class GroupVerdict(msgspec.Struct, kw_only=True, omit_defaults=True):
 class Submission(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag="rollbook.submission/1"):
     """The verdict on every group of a results directory, by the rules of `round`.
 
-    `unreadable` are runs that could not be read, and why: such a directory is not judged as a whole.
+    `verdicts` counts the groups by verdict, without those that only prepare. `unreadable` are runs that could not be
+    read, and why: such a directory is not judged as a whole.
     """
 
     rollbook: str = msgspec.field(default_factory=current_version)
@@ -92,11 +93,9 @@ class Submission(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="sc
 
     def at_least(self, severity: Severity) -> list[Finding]:
         """The findings of that severity or worse that are not silenced."""
-        wanted = ("fail",) if severity == "fail" else ("fail", "warn")
         rules = [rule for group in self.groups for rule in group.rules]
         rules += [rule for group in self.groups for run in group.runs for rule in run.rules]
-        findings = (finding for rule in rules for finding in rule.findings)
-        return [one for one in findings if one.silenced is None and one.severity in wanted]
+        return Findings.of(self.created, [], rules).at_least(severity)
 
     @property
     def is_judged(self) -> bool:
@@ -129,7 +128,7 @@ def judge_tree(path: Path, rules: Round, silences: Sequence[Silence] = (), **opt
         group = GroupVerdict(name="/".join(filter(None, key)), type=key[1], model=key[2], runs=[one for _, one in runs])
         if directories == [path]:
             group.verdict, group.missing = group.runs[0].verdict, group.runs[0].missing
-        else:
+        elif not group.is_preparation:
             together = ModelRuns(type=key[1], runs=[run for run, _ in runs])
             _judge_group(group, RunData(NO_HOSTS, mlperf_round=rules, runs=together), silences, today)
         judged.append(group)
@@ -137,7 +136,7 @@ def judge_tree(path: Path, rules: Round, silences: Sequence[Silence] = (), **opt
         created=iso_now(),
         path=str(path),
         round=rules.name,
-        verdicts=dict(Counter(group.verdict or "not judged" for group in judged)),
+        verdicts=dict(Counter(group.verdict or "not judged" for group in judged if not group.is_preparation)),
         groups=judged,
         unreadable=unreadable,
         notes=expired(silences, today),

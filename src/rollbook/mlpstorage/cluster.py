@@ -1,6 +1,6 @@
 """ClusterInformation and ClusterSnapshots with the attributes and constructors of MLPerf Storage's rules.
 
-Hosts that gave nothing are in `missing_hosts` and `num_hosts_requested`, and out of every sum. One machine under two
+Hosts that returned no data are in `missing_hosts` and `num_hosts_requested`, and in no sum. One machine under two
 names counts once. Of DLIO's per-host arrays the sums are right and the positions are not (with several ranks per host
 some hosts count twice and others as zero); the files of the single ranks name the hosts.
 """

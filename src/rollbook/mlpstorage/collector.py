@@ -40,7 +40,7 @@ LOCALHOST_IDENTIFIERS = ("localhost", "127.0.0.1", "::1")
 
 @dataclasses.dataclass
 class CollectionResult:
-    """What a collection gave: data by host, and an error text for each host that failed."""
+    """The result of a collection: data by host, and an error text for each host that failed."""
 
     success: bool
     data: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -50,7 +50,7 @@ class CollectionResult:
 
 
 class ClusterCollectorInterface(abc.ABC):
-    """What MLPerf Storage asks of a collector."""
+    """The interface that MLPerf Storage requires of a collector."""
 
     @abc.abstractmethod
     def collect(self, hosts: list[str], timeout: int = 60) -> CollectionResult:
@@ -70,7 +70,7 @@ class ClusterCollectorInterface(abc.ABC):
 
 
 class LocalCollectorInterface(abc.ABC):
-    """What MLPerf Storage asks of a collector of this machine."""
+    """The interface that MLPerf Storage requires of a collector of this machine."""
 
     @abc.abstractmethod
     def get_memory_info(self) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class LocalCollectorInterface(abc.ABC):
 
 
 class TimeSeriesCollectorInterface(abc.ABC):
-    """What MLPerf Storage asks of a time-series collector."""
+    """The interface that MLPerf Storage requires of a time-series collector."""
 
     @abc.abstractmethod
     def start(self) -> None:
@@ -106,7 +106,7 @@ class TimeSeriesCollectorInterface(abc.ABC):
 
 
 def host_names(hosts: Sequence[str]) -> list[str]:
-    """Return the names without slots, each once, in order; entries that cannot be read stay as they are."""
+    """Return the names without slots, each once, in order; of an entry that cannot be parsed, what precedes a colon."""
     names: list[str] = []
     for entry in hosts:
         text = str(entry).strip()
@@ -161,7 +161,8 @@ class SSHClusterCollector(ClusterCollectorInterface):
     def collect_local(self) -> CollectionResult:
         """Collect from this machine, without any network."""
         info = collect_local_system_info()
-        return CollectionResult(True, {info["hostname"]: info}, [], "local", standalone.now())
+        errors = [f"{info['hostname']}: {info['error']}"] if "error" in info else []
+        return CollectionResult(not errors, {info["hostname"]: info}, errors, "local", standalone.now())
 
     def is_available(self) -> bool:
         """Whether there is an ssh client."""
@@ -202,7 +203,7 @@ class MPIClusterCollector:
         self.ssh_username, self._options = ssh_username, options
 
     def collect(self) -> dict[str, Any]:
-        """Return facts by the name each host gives itself, by the requested one where that is taken.
+        """Return facts by the hostname of each host, or by its requested name if the hostname is taken.
 
         A host that failed is there by its requested name, with its error. Raises `RuntimeError` if all failed.
         """
@@ -278,7 +279,7 @@ def collect_cluster_info(  # noqa: PLR0917 - the tool's signature
     fallback_to_local: bool = True,
     **options: Any,
 ) -> dict[str, Any]:
-    """Return what the MPI collector gives, with `_metadata`; on failure this machine's own, with the error.
+    """Return the data of the MPI collector, with `_metadata`; if that fails, those of this machine, with the error.
 
     Both argument orders of the tool work, as for `MPIClusterCollector`.
     """

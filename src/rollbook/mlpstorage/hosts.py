@@ -269,6 +269,7 @@ class HostInfo:
         """Return a host from a collector's record; without memory it has none, which sums leave out."""
         memory, load, listed = dict_of(data.get("meminfo")), dict_of(data.get("loadavg")), data.get("cpuinfo")
         cpus = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+        cpu = summarize_cpuinfo(cpus)
         system = {
             "hostname": str(data.get("hostname", "unknown")),
             "kernel_version": str(data.get("version") or ""),
@@ -279,7 +280,7 @@ class HostInfo:
         }
         written = {
             "memory": HostMemoryInfo.from_proc_meminfo_dict(memory).to_dict() if memory else None,
-            "cpu": _cpu_fields(summarize_cpuinfo(cpus)) if cpus else None,
+            "cpu": {**cpu, "num_cores": cpu["num_physical_cores"]} if cpus else None,
             "disks": data.get("diskstats"),
             "network": data.get("netdev"),
             "system": system,
@@ -365,12 +366,11 @@ def summarize_cpuinfo(cpu_list: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     first = cpu_list[0]
     cores = {(str(cpu.get("physical id")), str(cpu["core id"])) for cpu in cpu_list if "core id" in cpu}
     sockets = {str(cpu["physical id"]) for cpu in cpu_list if "physical id" in cpu}
-    model, flags = str(first.get("model name") or ""), str(first.get("flags") or "").split()
     found: dict[str, Any] = {
         "num_logical_cores": len(cpu_list),
         "num_physical_cores": len(cores) or len(cpu_list),
-        "model": model,
-        "architecture": _architecture(first, flags),
+        "model": str(first.get("model name") or ""),
+        "architecture": _architecture(first),
         "num_sockets": len(sockets) or 1,
     }
     if "cpu MHz" in first:
@@ -378,13 +378,10 @@ def summarize_cpuinfo(cpu_list: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _architecture(cpu: Mapping[str, Any], flags: Sequence[str]) -> str:
+def _architecture(cpu: Mapping[str, Any]) -> str:
+    flags = str(cpu.get("flags") or "").split()
     if "lm" in flags:
         return "x86_64"
     if "tm" in flags:
         return "i686"
     return "aarch64" if "CPU implementer" in cpu or "ARM" in str(cpu.get("model name", "")) else ""
-
-
-def _cpu_fields(summary: Mapping[str, Any]) -> dict[str, Any]:
-    return {**summary, "num_cores": summary["num_physical_cores"]}

@@ -13,13 +13,13 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from rollbook.checks.dataset import column_bytes
 from rollbook.checks.mlperf import GIB
 from rollbook.checks.verify import NEEDED
 from rollbook.errors import CannotTell
-from rollbook.mlperf.runs import dlio_metadata
+from rollbook.mlperf.runs import dlio_metadata, has_run
 from rollbook.mlpstorage.cluster import ClusterInformation
 from rollbook.mlpstorage.config import BENCHMARK_TYPES, EXIT_CODE, ROUND, RuleState
 from rollbook.mlpstorage.hosts import dict_of
@@ -320,7 +320,7 @@ def get_runs_files(results_dir: str | os.PathLike[str], logger: Any = None) -> l
     runs = []
     for root, below, files in os.walk(results_dir):
         below.sort()
-        if "summary.json" in files or any(name.endswith("_metadata.json") for name in files):
+        if has_run(files):
             try:
                 runs.append(BenchmarkRun.from_result_dir(root, logger))
             except (ValueError, KeyError, TypeError) as error:
@@ -340,13 +340,9 @@ def generate_output_location(benchmark: Any, datetime_str: str | None = None, **
         BENCHMARK_TYPES.vector_database: (getattr(args, "command", ""),),
     }
     if kind not in parts:
-        _unsupported(kind)
+        sys.stderr.write(f"{getattr(kind, 'name', kind)} has no output location\n")
+        sys.exit(EXIT_CODE.GENERAL_ERROR)
     return str(Path(args.results_dir, kind.name, *parts[kind], stamp))
-
-
-def _unsupported(kind: Any) -> NoReturn:
-    sys.stderr.write(f"{getattr(kind, 'name', kind)} has no output location\n")
-    sys.exit(EXIT_CODE.GENERAL_ERROR)
 
 
 def calculate_training_data_size(  # noqa: PLR0917 - the tool's signature

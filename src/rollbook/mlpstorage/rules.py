@@ -219,15 +219,18 @@ class ClusterValidationRulesChecker(RulesChecker):
         self.benchmark_run = benchmark_run
 
     def check_cluster_consistency(self) -> None:
-        """Hosts have like memory, cores, OS and kernel."""
+        """Hosts have similar memory and the same cores, OS and kernel."""
         system = self.benchmark_run.system_info
         for message in system.validate_cluster_consistency() if system else []:
             self.issues.append(Issue(OPEN, message, severity="warning"))
 
     def check_minimum_memory(self) -> None:
-        """The smallest host has enough memory; unknown memory is not too little."""
+        """The smallest host has enough memory."""
         system = self.benchmark_run.system_info
-        if system and system.min_memory_bytes and system.min_memory_bytes < MINIMUM_HOST_MEMORY_GB * GIB:
+        if not system or not system.min_memory_bytes:
+            text = "The memory of the smallest host is unknown"
+            self.issues.append(Issue(OPEN, text, "host_memory", f">= {MINIMUM_HOST_MEMORY_GB:g}GB", None, "warning"))
+        elif system.min_memory_bytes < MINIMUM_HOST_MEMORY_GB * GIB:
             self.issues.append(Issue.of(too_small(system.min_memory_bytes, MINIMUM_HOST_MEMORY_GB)))
 
     def check_mpi_collection_success(self) -> None:

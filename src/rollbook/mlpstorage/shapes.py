@@ -60,12 +60,12 @@ def _plain_rows(rows: Sequence[msgspec.Struct]) -> list[dict[str, Any]]:
 
 
 def failed_host(name: str, text: str) -> dict[str, Any]:
-    """Return the facts of a host that gave nothing; its two keys mark it as failed."""
+    """Return the record of a host that returned no data; its two keys mark it as failed."""
     return {"hostname": name, "error": text}
 
 
 def raw_host(host: HostResult) -> dict[str, Any]:
-    """Return everything that a host gave, under the collectors' keys."""
+    """Return all data of a host, under the collectors' keys."""
     if not host.gave_data:
         return failed_host(host.name, f"{host.status}: {host.reason}")
     found: dict[str, Any] = {

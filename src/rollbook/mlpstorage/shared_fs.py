@@ -22,7 +22,7 @@ from rollbook.transports.routing import Options, route
 __all__ = ["FileSystemError", "run_shared_fs_probe"]
 
 NAME = ".mlpstorage-shared-fs-probe-"
-SPECIAL = frozenset("*[]{}\t\n")  # have a meaning in what the agent is given
+SPECIAL = frozenset("*[]{}\t\n")  # wildcards and separators in orders of the agent
 
 
 class FileSystemError(Exception):

@@ -1,4 +1,4 @@
-"""Lenient readers of /proc that need nothing but Python 3.6: lines that do not fit are skipped, nothing is raised.
+"""Lenient readers of /proc that need only Python 3.6: lines that do not fit are skipped, nothing is raised.
 
 The text of this module is also what `SSH_COLLECTOR_SCRIPT` and its siblings consist of, so it imports nothing else of
 Rollbook. Rollbook's own collectors use the agent and strict parsers instead.

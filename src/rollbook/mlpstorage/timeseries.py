@@ -36,21 +36,18 @@ __all__ = ["HostSampleLists", "MultiHostTimeSeriesCollector", "SampleList", "Tim
 
 # Keys of a sample, and the sources they come from.
 SAMPLED = {key: SOURCES[key] for key in ("diskstats", "vmstat", "meminfo", "loadavg", "netdev")}
-METRICS = tuple(SAMPLED)
-POLL_SECONDS = 0.2  # between looks at whether the main thread is still there
+POLL_SECONDS = 0.2  # between checks whether the main thread still runs
 NANO = 10**9
-
-Samples = dict[str, list[dict[str, Any]]]
 
 
 class SampleList(list[dict[str, Any]]):
-    """The samples of this machine; `data` is the same as TimeSeriesData."""
+    """The samples of this machine; `data` has them as TimeSeriesData."""
 
     data: TimeSeriesData
 
 
 class HostSampleLists(dict[str, list[dict[str, Any]]]):
-    """The samples by host; `data` is the same as TimeSeriesData."""
+    """The samples by host; `data` has them as TimeSeriesData."""
 
     data: TimeSeriesData
 
@@ -264,14 +261,14 @@ class MultiHostTimeSeriesCollector(_Collector):
         return self._stop()
 
     @property
-    def samples_by_host(self) -> Samples:
+    def samples_by_host(self) -> HostSampleLists:
         """The samples so far."""
         return self._live()
 
     def get_hosts_with_data(self) -> list[str]:
         """The hosts of which there is a sample with a metric; error samples do not count."""
         found = self._live()
-        return [host for host, taken in found.items() if any(key in one for one in taken for key in METRICS)]
+        return [host for host, taken in found.items() if any(key in one for one in taken for key in SAMPLED)]
 
 
 class TimeSeriesCollector(_Collector):

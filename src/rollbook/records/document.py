@@ -14,7 +14,7 @@ import msgspec
 from rollbook.errors import RecordError
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.hosts import Coverage, HostResult
-from rollbook.records.reading import read_regular
+from rollbook.records.reading import UNDECODABLE, read_regular
 from rollbook.version import __version__
 
 __all__ = ["Snapshot", "current_version", "encode", "escaped", "read", "without_gc"]
@@ -78,6 +78,6 @@ def read(path: Path, kind: type[D]) -> D:
         for host in getattr(document, "hosts", []):
             if isinstance(host, HostResult):
                 host.typed()
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise RecordError(f"{path} is not a valid document: {error}") from error
     return document

@@ -33,8 +33,8 @@ class Label(msgspec.Struct, frozen=True, omit_defaults=True):
     group: Group | None = None
 
     @classmethod
-    def of(cls, name: str = "", tags: Sequence[str] = (), note: str = "", group: Group | None = None) -> Label:
-        """A checked label; raises `UsageError` for a text that could not be typed or shown later."""
+    def of(cls, name: str = "", tags: Sequence[str] = (), note: str = "") -> Label:
+        """A checked label without a group; raises `UsageError` for a text that could not be typed or shown later."""
         for kind, text in (("name", name), *(("tag", tag) for tag in tags), ("note", note)):
             if len(text) > LONGEST[kind]:
                 raise UsageError(f"a {kind} has at most {LONGEST[kind]} characters, not {len(text)}")
@@ -46,7 +46,7 @@ class Label(msgspec.Struct, frozen=True, omit_defaults=True):
             raise UsageError("a tag is empty")
         if name == RESERVED or any(character in name for character in "/,:"):
             raise UsageError(f"{name!r} cannot be a name: `latest`, '/', ',' and ':' are reserved")
-        return cls(name, list(dict.fromkeys(tags)), note, group)
+        return cls(name, list(dict.fromkeys(tags)), note)
 
 
 def label_of(stored: Any) -> Label:

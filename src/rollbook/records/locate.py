@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from rollbook.errors import RecordError
-from rollbook.records.reading import read_regular
+from rollbook.records.reading import UNDECODABLE, read_regular
 
 __all__ = [
     "INSIDE",
@@ -95,7 +95,7 @@ def repair_hint(path: Path) -> str:
 def _is_snapshot(path: Path) -> bool:
     try:
         return msgspec.json.decode(read_regular(path), type=_Document).schema.startswith("rollbook.snapshot/")
-    except (RecordError, msgspec.MsgspecError, RecursionError):
+    except (RecordError, *UNDECODABLE):
         return False
 
 

@@ -9,7 +9,7 @@ import msgspec
 from rollbook.errors import RecordError
 from rollbook.files import write_file
 from rollbook.records.document import encode
-from rollbook.records.reading import read_regular
+from rollbook.records.reading import UNDECODABLE, read_regular
 
 __all__ = ["Pushed", "read_pushed", "write_pushed"]
 
@@ -48,5 +48,5 @@ def read_pushed(directory: Path, url: str) -> Pushed:
     """The result of a push; without a readable one, numbers are unknown and the reason says so."""
     try:
         return msgspec.json.decode(read_regular(directory / FILE, LARGEST), type=Pushed)
-    except (RecordError, msgspec.MsgspecError, UnicodeDecodeError):
+    except (RecordError, *UNDECODABLE):
         return Pushed(url=url, reason="its sender ended without a result, so the losses are unknown")

@@ -7,10 +7,13 @@ import stat
 from io import BufferedReader
 from pathlib import Path
 
+import msgspec
+
 from rollbook.errors import RecordError
 
 __all__ = [
     "LARGEST",
+    "UNDECODABLE",
     "file_type",
     "open_regular",
     "read_regular",
@@ -21,6 +24,9 @@ __all__ = [
 
 LARGEST = 1 << 30
 """The most bytes of a document: `hosts.json` of ten thousand hosts is smaller."""
+
+UNDECODABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+"""What msgspec raises for JSON that is not valid, not of the expected type, nested too deeply or not UTF-8."""
 
 TYPES = {
     stat.S_IFLNK: "a symlink",

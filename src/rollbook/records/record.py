@@ -16,7 +16,7 @@ from rollbook.records.document import current_version, read
 from rollbook.records.hosts import Clock, Cost, Coverage, HostResult, HostStatus, Int64
 from rollbook.records.locate import metadata_files, not_a_record, repair_hint
 from rollbook.records.phase_statistics import PhaseStatistics
-from rollbook.records.reading import read_regular, require_directory, require_regular
+from rollbook.records.reading import UNDECODABLE, read_regular, require_directory, require_regular
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyRelation
@@ -261,7 +261,7 @@ class Record:
             metadata = msgspec.json.decode(read_regular(found[0]))
             msgspec.convert(metadata, _OwnMetadata)
             return cls(path, metadata, read(path / "hosts.json", RecordHosts))
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except UNDECODABLE as error:
             raise RecordError(f"{found[0]}: {error}; {repair_hint(path)}") from error
         except RecordError as error:
             raise RecordError(f"{error}; {repair_hint(path)}") from error

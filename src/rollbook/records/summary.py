@@ -12,7 +12,7 @@ from rollbook.records.document import current_version
 from rollbook.records.hosts import Int64
 from rollbook.records.labels import Group, label_of
 from rollbook.records.locate import metadata_files, result_directory
-from rollbook.records.reading import read_regular
+from rollbook.records.reading import UNDECODABLE, read_regular
 
 __all__ = ["RecordList", "RecordSummary", "State", "Verdict", "bare_summary", "read_summary", "start_of"]
 
@@ -54,7 +54,7 @@ class RecordList(msgspec.Struct, kw_only=True, tag_field="schema", tag="rollbook
     rollbook: str = msgspec.field(default_factory=current_version)
     results_dir: str
     records: list[RecordSummary]
-    omitted: int | None = 0
+    omitted: int = 0
 
 
 class _Coverage(msgspec.Struct):
@@ -77,7 +77,7 @@ class _Metadata(msgspec.Struct):
 
 
 class _Findings(msgspec.Struct):
-    counts: dict[str, Int64] = {}
+    counts: dict[str, Int64]
 
 
 METADATA = msgspec.json.Decoder(_Metadata)
@@ -91,7 +91,7 @@ def read_summary(path: Path) -> RecordSummary:
         raise RecordError(f"{len(found)} files named *_metadata.json, not one")
     try:
         metadata = METADATA.decode(read_regular(found[0]))
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise RecordError(f"{found[0].name}: {error}") from error
     if not (path / "hosts.json").exists():
         raise RecordError("hosts.json is missing")
@@ -136,10 +136,10 @@ def start_of(path: Path) -> str:
 
 
 def _counts(path: Path) -> dict[str, int] | None:
-    """The findings by severity; None for a record that was not checked."""
+    """The findings by severity; None for a record that was not checked, or whose findings cannot be read."""
     try:
         return FINDINGS.decode(read_regular(path / "findings.json")).counts
-    except (RecordError, msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+    except (RecordError, *UNDECODABLE):
         return None
 
 

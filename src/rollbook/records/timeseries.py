@@ -57,7 +57,7 @@ class TimeSeriesData:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TimeSeriesData:
-        """Return the data from `to_dict`; what is missing is empty, and unknown keys are ignored."""
+        """From `to_dict`; what is missing is empty, and unknown keys are ignored."""
         samples = {
             host: [TimeSeriesSample.from_dict(sample) for sample in found]
             for host, found in data.get("samples_by_host", {}).items()

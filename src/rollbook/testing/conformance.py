@@ -1,10 +1,10 @@
-"""The promises of a transport, as checks that any transport can be put through.
+"""Conformance checks: what Rollbook expects of every transport.
 
     check_transport(MyTransport(...), Host("node1"))
 
 runs them all against a Linux host where the agent, or its stand-in, can run. For pytest, parametrize over `CHECKS`
-and call `run_check(check, transport, host)`: each is then a test of its own. What fails raises AssertionError with
-the promise that was broken.
+and call `run_check(check, transport, host)`: each is then a test of its own. A check that fails raises AssertionError,
+which names the broken promise.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ __all__ = ["CHECKS", "Check", "check_transport", "run_check"]
 
 Check = Callable[[Transport, Host], Awaitable[None]]
 
-SIDE_BY_SIDE = 8  # an sshd as it is installed may turn away more than ten logins at once
-SOON = 10.0  # seconds in which an agent must notice that it is alone, and in which anything here must be over
+SIDE_BY_SIDE = 8  # by default, sshd rejects some of more than ten simultaneous logins
+SOON = 10.0  # seconds in which an agent must notice that its channel is closed, and in which a call must return
 MISSING = "/proc/no-such-file-of-rollbook"
 
 
 def check_transport(transport: Transport, host: Host, *, broken: Host | None = None, timeout: float = 60.0) -> None:
-    """Put a transport through every check; `broken` is a host that it cannot reach."""
+    """Run every check against a transport; `broken` is a host that it cannot reach."""
     for check in CHECKS:
         run_check(check, transport, host, timeout=timeout)
     if broken is not None:
@@ -43,7 +43,7 @@ def check_transport(transport: Transport, host: Host, *, broken: Host | None = N
 
 
 def run_check(check: Check, transport: Transport, host: Host, *, timeout: float = 60.0) -> None:
-    """Run one check in an event loop of its own; one that hangs has failed."""
+    """Run one check in an event loop of its own; a check that hangs fails."""
 
     async def within_time() -> None:
         async with asyncio.timeout(timeout):
@@ -61,7 +61,7 @@ def run_check(check: Check, transport: Transport, host: Host, *, timeout: float 
 
 
 async def greets(transport: Transport, host: Host) -> None:
-    """An opened channel brings the agent's hello."""
+    """The agent sends its hello when a channel is opened."""
     async with Session(host, transport, Plan(())) as session:
         await session.greet()
         missing = {"agent", "kind", "pid", "hostname"} - session.visit.hello.keys()
@@ -71,7 +71,7 @@ async def greets(transport: Transport, host: Host) -> None:
 
 
 async def reads_a_plan(transport: Transport, host: Host) -> None:
-    """A plan is read whole: no frame is lost or changed, files that are not there are absent."""
+    """A plan is read completely: no frame is lost or damaged, and missing files are reported as absent."""
     named = [catalogue.source(name) for name in ("uptime", "version", "loadavg", "meminfo")]
     plan = Plan.of([*named, File(MISSING, _text)])
     async with Session(host, transport, plan) as session:
@@ -87,16 +87,16 @@ async def reads_a_plan(transport: Transport, host: Host) -> None:
 
 
 async def answers_pings(transport: Transport, host: Host) -> None:
-    """Every ping is answered once and in order, behind more orders than a pipe holds."""
+    """Every ping is answered once and in order, even after more orders than a pipe can hold."""
     async with _Talk(transport, host) as talk:
         await talk.channel.write(b"clock\t0\n" * 16384)
         for number in (b"1", b"2", b"3"):
             await talk.channel.write(b"ping\t%s\n" % number)
-            assert (await talk.until("P")).payload == number, "a pong is not that of its ping"
+            assert (await talk.until("P")).payload == number, "a pong does not match its ping"
 
 
 async def says_goodbye(transport: Transport, host: Host) -> None:
-    """A stopped agent says goodbye, and then the channel ends."""
+    """A stopped agent sends its goodbye, and then the channel ends."""
     async with _Talk(transport, host) as talk:
         await talk.channel.write(b"stop\n")
         await talk.until("E")
@@ -104,7 +104,7 @@ async def says_goodbye(transport: Transport, host: Host) -> None:
 
 
 async def ends_when_closed(transport: Transport, host: Host) -> None:
-    """An agent whose channel is closed ends soon, and by itself."""
+    """An agent exits by itself soon after its channel is closed."""
     async with _Talk(transport, host) as talk:
         began = time.monotonic()
         await talk.close(grace=2 * SOON)
@@ -112,7 +112,7 @@ async def ends_when_closed(transport: Transport, host: Host) -> None:
 
 
 async def swallows_orders_to_the_dead(transport: Transport, host: Host) -> None:
-    """Orders to an agent that is gone are swallowed, before and after the channel is closed."""
+    """Orders to an agent that has exited are discarded, before and after the channel is closed."""
     async with _Talk(transport, host) as talk:
         await talk.channel.write(b"stop\n")
         while await talk.channel.read():
@@ -139,23 +139,23 @@ async def closes_at_once(transport: Transport, host: Host) -> None:
 
 
 async def gives_up_in_time(transport: Transport, host: Host) -> None:
-    """A visit that is cut short at any moment is over soon, and its host has a status."""
+    """A visit with a very short timeout ends soon, and its host has a status."""
     for timeout in (0.0, 0.02, 0.1):
         began = time.monotonic()
         result, _ = await read_host(host, transport, Plan.of(catalogue.load()), timeout, asyncio.Event())
-        assert time.monotonic() - began < timeout + SOON, f"a limit of {timeout} s was not kept"
-        assert result.status in ("timed-out", "partial", "complete"), f"the host is called {result.status}"
+        assert time.monotonic() - began < timeout + SOON, f"a timeout of {timeout} s was exceeded"
+        assert result.status in ("timed-out", "partial", "complete"), f"the status of the host is {result.status}"
 
 
 async def keeps_channels_apart(transport: Transport, host: Host) -> None:
-    """Channels opened side by side do not mix, and those that close do not disturb the others."""
+    """Parallel channels do not mix, and closing one does not affect the others."""
 
     async def one(number: int) -> bytes:
         async with _Talk(transport, host) as talk:
             for turn in range(3):
                 text = b"%d-%d" % (number, turn)
                 await talk.channel.write(b"ping\t%s\n" % text)
-                assert (await talk.until("P")).payload == text, "a pong of another channel came"
+                assert (await talk.until("P")).payload == text, "a pong of another channel was received"
         return talk.hello
 
     hellos = await asyncio.gather(*(one(number) for number in range(SIDE_BY_SIDE)))
@@ -171,7 +171,7 @@ async def explains_early_ends(transport: Transport, host: Host) -> None:
         (0, "", b"\xff\x00\x1b"),
     ):
         error = transport.explain(host, Ending(code, stderr), heard)
-        assert isinstance(error, TransportError), f"{error!r} is no TransportError"
+        assert isinstance(error, TransportError), f"{error!r} is not a TransportError"
         assert str(error).strip(), f"exit code {code} has no reason"
 
 
@@ -229,7 +229,7 @@ class _Talk:
         await self.channel.close(grace)
 
     async def until(self, kind: str) -> Frame:
-        """The next frame of that kind; others are passed over."""
+        """The next frame of that kind; others are skipped."""
         while True:
             while self._frames:
                 if (frame := self._frames.pop(0)).kind == kind:

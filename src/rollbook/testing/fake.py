@@ -1,4 +1,4 @@
-"""Scripted hosts without a process: a transport whose agents are played here, in the real frames.
+"""Scripted hosts without processes: a transport that plays the agents itself and sends real frames.
 
     fake = Fake({
         "node1": FakeHost(pages=linux("node1", memory_kib=1 << 20)),
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Fake"]
 
-LONGEST = 1 << 20  # what may come before the stand-in has been sent
+LONGEST = 1 << 20  # bytes of one order; the shell stand-in is sent as one
 _pids = itertools.count(1000)
 
 
 class Fake:
     """The transport to scripted hosts; a host that is not in the script does not resolve.
 
-    `opened` counts the channels made to each host, `living` the agents that have not ended.
+    `opened` counts the channels to each host, `living` the agents that have not ended.
     """
 
     name = "fake"
@@ -62,12 +62,12 @@ class Fake:
         return channel
 
     def explain(self, host: Host, ending: Ending, heard: bytes) -> TransportError:
-        """The failure that the script names, else what was heard."""
+        """The failure in the script, else the output that was received."""
         script = self.hosts.get(host.name)
         if script is None:
             return Unreachable("the name does not resolve")
-        said = ending.stderr or heard[-200:].decode("utf-8", "replace").strip() or "no output"
-        return script.fails or AgentFailed(f"the agent did not start (exit code {ending.code}): {said}")
+        output = ending.stderr or heard[-200:].decode("utf-8", "replace").strip() or "no output"
+        return script.fails or AgentFailed(f"the agent did not start (exit code {ending.code}): {output}")
 
 
 class FakeChannel:
@@ -88,12 +88,12 @@ class FakeChannel:
         return await self._answers.read(1 << 18)
 
     async def write(self, data: bytes) -> None:
-        """Give orders; an agent that has ended does not hear them."""
+        """Send orders; an agent that has ended ignores them."""
         if not self.task.done() and not self._orders.at_eof():
             self._orders.feed_data(data)
 
     async def close(self, grace: float = 0.0) -> Ending:
-        """No more orders; an agent that is not gone after `grace` seconds is ended."""
+        """End the orders; an agent that still runs after `grace` seconds is cancelled."""
         self._orders.feed_eof()
         await asyncio.wait([self.task], timeout=grace)
         self.task.cancel()
@@ -127,7 +127,7 @@ class FakeChannel:
                 return
         self._hello()
         self._answers.feed_data(self._script.says)
-        if self._script.python is not None:  # the stand-in cannot
+        if self._script.python is not None:  # the stand-in sends no heartbeats
             self._begin(self._beat_when_quiet())
         while line := await self._orders.readline():
             self._obey(line.decode().rstrip("\n").split("\t"))
@@ -135,7 +135,7 @@ class FakeChannel:
                 return
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something beside taking orders; an error in the script ends the agent and is told."""
+        """Start a task beside the order loop; an error in the script ends the agent and is reported."""
         task = asyncio.create_task(work)
         task.add_done_callback(self._ended)
         self._work.append(task)
@@ -207,7 +207,7 @@ class FakeChannel:
         self._readings += 1
 
     async def _sample(self, interval: int, *doubles: int) -> None:
-        """Samples on multiples of the interval, on the collector's clock as far as it told us about it."""
+        """Sample at multiples of the interval, on the collector's clock as far as its offset is known."""
         left = list(doubles)
         while True:
             wall = self._clocks()[1] + self._offset

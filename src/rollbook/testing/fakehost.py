@@ -1,4 +1,4 @@
-"""What a scripted host holds and what is wrong with it: pages in place of a file system, faults in place of luck."""
+"""A scripted host: its pages, which replace a file system, and its faults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rollbook.protocol.readings import Status
 __all__ = ["FakeHost", "Text", "pages_of"]
 
 Text = str | Callable[[float], str]
-"""A page's text, or what makes it from the seconds since the agent began: a counter that rises, a level that moves."""
+"""The text of a page, or a function that returns it for a time in seconds since the agent started."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,15 +26,16 @@ class FakeHost:
     """One scripted host.
 
     `pages` are its files and link targets by path, the output of its programs by command line, and `environment`;
-    `space` is what statvfs(2) says by mount point. What is in neither is absent. `statuses` are the paths that are
-    there but cannot be read well. `cgroups` are the directories of its control groups, the agent's own first.
+    `space` has the result of statvfs(2) by mount point. Everything else is absent. `statuses` are the paths that exist
+    but cannot be read, with the status of each. `cgroups` are the directories of its control groups, the agent's own
+    first.
 
-    `delay` is the time before its first word, `pace` that before each reading, both in seconds; its wall clock is
-    `ahead` seconds ahead. Without `python` (a version) it speaks as the shell stand-in does.
+    `delay` is the time before its first byte, `pace` that before each reading, both in seconds; its wall clock is
+    `ahead` seconds ahead. If `python` (a version) is None, it behaves like the shell stand-in.
 
-    Faults: `fails` is why it cannot be reached, `failures` how often until it can (None: for ever); it may be
-    `silent`, print `noise` first, say something of its own (`says`, frames or not) after its hello, send `garbage`
-    without end, or die after `dies_after` readings.
+    Faults: `fails` is why it cannot be reached, `failures` the number of attempts that fail (None: all). It may be
+    `silent`, send `noise` before its hello and `says` after it (frames or not), send `garbage` without end, or die
+    after `dies_after` readings.
     """
 
     pages: Mapping[str, Text] = dataclasses.field(default_factory=dict)
@@ -91,7 +92,7 @@ class FakeHost:
         return ("truncated", data[:limit]) if len(data) >= limit else ("ok", data)
 
     def _matches(self, pattern: str) -> list[str]:
-        """The paths that a pattern of the agent means; one without a wildcard is itself."""
+        """The paths that match a pattern of the agent; a pattern without a wildcard is a path."""
         for word, directories in (("{cgroup}", self.cgroups), ("{own}", self.cgroups[:1])):
             if pattern.startswith(word):
                 places = [directory + pattern.removeprefix(word) for directory in directories]

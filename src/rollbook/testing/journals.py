@@ -1,4 +1,4 @@
-"""Journals for tests and benches: of this machine by the real agent, or of many hosts from mutated text."""
+"""Journals for tests and benchmarks: recorded here by the real agent, or generated for many hosts from mutated text."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def begin_of(hosts: Sequence[str], plan: Plan, interval_ns: int, **more: Any) ->
 def record_this_machine(
     raw: Path, beats: int = 5, interval: float = 0.1, names: Sequence[str] = catalogue.NAMES, **more: Any
 ) -> list[Frame]:
-    """Record this machine with the real agent: facts, samples, facts, as a recorder would; gives the frames."""
+    """Record this machine with the real agent: facts, samples, facts, as a recorder would; returns the frames."""
     plan = Plan.of([catalogue.source(name) for name in names])
     begin = begin_of(["here"], plan, round(interval * 1e9), **more)
     argv = [sys.executable, "-I", "-S", "-c", agent.BOOTSTRAP, agent.payload(), "binary"]
@@ -73,7 +73,7 @@ def record_this_machine(
 
 
 class Beats:
-    """What an agent sends of one host's bodies: sample frames with one deflate stream per source."""
+    """Encodes the bodies of one host as its agent does: sample frames with one deflate stream per source."""
 
     def __init__(self, key_beats: int = KEY_BEATS) -> None:
         self._key_beats = key_beats
@@ -121,8 +121,8 @@ class Script:
     def connect(self, host: int = 0, boot: str = "boot-1", **hello: str) -> None:
         """A new connection of a host."""
         self._beats[host], self._seq[host] = Beats(), 0
-        said = {"kind": "python", "hostname": f"h{host}", "boot_id": boot, **hello}
-        self.journal.event({"event": "connected", "hello": said, "method": "local"}, host=host)
+        fields = {"kind": "python", "hostname": f"h{host}", "boot_id": boot, **hello}
+        self.journal.event({"event": "connected", "hello": fields, "method": "local"}, host=host)
 
     def sample(
         self, wall: int, texts: Mapping[str, Mapping[str, str]], *, mono: int | None = None, host: int = 0
@@ -143,7 +143,7 @@ class Script:
         self.journal.frame(host, arrived, frame)
 
     def close(self, *, cut: bool = False) -> None:
-        """End the journal, with the end frame of each host unless its end is to be `cut` off."""
+        """End the journal, with the end frame of each host unless it is `cut` off."""
         for host, (wall, mono, arrived) in self._latest.items() if not cut else ():
             self.frame("E", b"", wall, mono, host=host, arrived=arrived)
         self.journal.event({"event": "end"})
@@ -151,13 +151,13 @@ class Script:
 
 
 def body_of(pages: Mapping[str, str]) -> bytes:
-    """Pages as the agent sends them, all of them read well."""
+    """Pages as the agent sends them, all with the status ok."""
     found = [(path, text.encode()) for path, text in pages.items()]
     return b"".join(b"ok %d %s\n%s" % (len(data), path.encode(), data) for path, data in found)
 
 
 def mutated(body: bytes, random_: random.Random, share: float = 0.125) -> bytes:
-    """The body with the last numbers of some of its lines risen a little, page headers kept true."""
+    """The body with slightly larger numbers in some of its lines, and with correct page headers."""
     pages = []
     at = 0
     while at < len(body):
@@ -177,8 +177,8 @@ def mutated(body: bytes, random_: random.Random, share: float = 0.125) -> bytes:
 def bodies_over_time(
     bodies: Mapping[int, bytes], every: Mapping[int, int], beats: int, seed: int
 ) -> Iterator[dict[int, bytes]]:
-    """The bodies of each beat: those due, each a little changed since its last time; what was the same stays so."""
-    random_, now = random.Random(seed), dict(bodies)  # noqa: S311 - must repeat, guards nothing
+    """The bodies of each beat: those that are due, each slightly changed; equal bodies stay equal."""
+    random_, now = random.Random(seed), dict(bodies)  # noqa: S311 - repeatable, not for secrets
     for beat in range(beats):
         due = {source for source in now if beat % every[source] == 0}
         changed = {body: mutated(body, random_) for body in {now[source]: 0 for source in sorted(due)}}
@@ -197,7 +197,7 @@ def synthesise(
     distinct: int = 4,
     **more: Any,
 ) -> None:
-    """A journal of many hosts that start from the same text; `distinct` of them go their own way, the rest follow."""
+    """A journal of many hosts that start from the same text; `distinct` of them differ, the others repeat those."""
     names = [f"node{number:04d}" for number in range(hosts)]
     start = (time.time_ns() // interval_ns - beats) * interval_ns
     every = {source: plan.sources[source].every or 1 for source in bodies}

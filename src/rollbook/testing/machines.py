@@ -1,4 +1,4 @@
-"""Pages of plain Linux machines that differ where a test wants them to."""
+"""Pages of plain Linux machines, with parameters for the values that differ."""
 
 from __future__ import annotations
 

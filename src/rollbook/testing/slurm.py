@@ -3,7 +3,7 @@
     with SlurmLab(["n1", "n2"]) as slurm:
         subprocess.run(["srun", "-N2", "hostname"], env=slurm.environ)
 
-The nodes are processes on this machine, told apart by their node names; given hosts of a `Lab`, each slurmd runs in
+The nodes are processes on this machine, distinguished by their node names; given hosts of a `Lab`, each slurmd runs in
 the namespaces of its host instead. Nothing of the system's own Slurm or MUNGE is used or touched, and everything is
 taken down at the end.
 """
@@ -34,7 +34,7 @@ __all__ = ["SlurmLab"]
 PROGRAMS = {"munged": "munge", "slurmctld": "slurm-wlm", "slurmd": "slurm-wlm", "srun": "slurm-wlm"}
 SBIN = ":/usr/local/sbin:/usr/sbin:/sbin"
 SECONDS = 60.0  # a busy machine may need long
-# Of plugins the least: no control groups, no accounting, nothing that wants the machine to itself.
+# As few plugins as possible: no control groups, no accounting, nothing that needs the whole machine.
 CONFIG = """\
 ClusterName=rollbook
 SlurmctldHost={controller}({address})
@@ -132,15 +132,10 @@ class SlurmLab:
         self._daemons[node].wait(SECONDS)
 
     def start_slurmd(self, node: str) -> None:
-        """Start the node's slurmd, and wait until the controller counts on it."""
+        """Start the node's slurmd, and wait until the controller can use it."""
         host = self._hosts[node]
-        inside = (
-            ["nsenter", "--target", str(host.pid), "--mount", "--uts", "--net", "--pid", "--"]
-            if isinstance(host, LabHost)
-            else []
-        )
-        config = self.environ["SLURM_CONF"]
-        self._daemon(node, [*inside, _found("slurmd"), "-D", "-N", node, "-f", config], ROLLBOOK_SLURM_NODE=node)
+        argv = [_found("slurmd"), "-D", "-N", node, "-f", self.environ["SLURM_CONF"]]
+        self._daemon(node, host.entered(argv) if isinstance(host, LabHost) else argv, ROLLBOOK_SLURM_NODE=node)
         self._until(lambda: self.state(node) in {"idle", "mixed", "allocated"}, f"slurmd of {node}")
 
     def _start(self) -> None:
@@ -155,7 +150,7 @@ class SlurmLab:
             for option, name in (("log-file", "log"), ("seed-file", "seed"), ("pid-file", "pid"))
         }
         options = [f"--{option}={path}" for option, path in files.items()]
-        # --force: a directory below /var/tmp is writable for others, which munged would not have.
+        # --force: a directory below /var/tmp is writable for others, which munged rejects.
         self._daemon("munged", [_found("munged"), "--foreground", "--force", "--num-threads=2", *options])
         self._until(socket_path.exists, "munged")
         Path(self.environ["SLURM_CONF"]).write_text(self._config())

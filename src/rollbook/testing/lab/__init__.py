@@ -1,4 +1,4 @@
-"""The lab: hosts with real sshd on one Linux machine, their hardware and their faults made to order."""
+"""The lab: hosts with real sshd on one Linux machine, with configurable hardware and faults."""
 
 from rollbook.testing.lab.errors import LabCannot
 from rollbook.testing.lab.host import LabHost

@@ -1,4 +1,4 @@
-"""What every lab host can do, of whatever kind: run programs, show its processes, start and end its sshd."""
+"""What lab hosts of every kind can do: run programs, list their processes, start and stop their sshd."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ class Core:
         timeout: float = 30.0,
         check: bool = False,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program on the host, not through ssh. One that outlives `timeout` has ended after this, if it can."""
+        """Run a program on the host, not through ssh. A program that exceeds `timeout` is killed."""
         self._touched = True
         child = subprocess.Popen(
-            self._entered(argv),
+            self.entered(argv),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -96,6 +96,12 @@ class Core:
         if check:
             done.check_returncode()
         return done
+
+    def entered(self, argv: Sequence[str]) -> list[str]:
+        """The command line that runs a program on the host, in its namespaces if it has any."""
+        if not self._init:
+            return list(argv)
+        return ["nsenter", "--target", str(self._init), "--mount", "--uts", "--net", "--pid", "--", *argv]
 
     def processes(self) -> list[tuple[int, str]]:
         """The processes of the host, as (process id seen from outside, command line).
@@ -124,12 +130,12 @@ class Core:
         (self.directory / "sshd_config").write_text(text)
         self._pid_file.unlink(missing_ok=True)
         if os.getuid() == 0 and not self._init:
-            # Where sshd, as root, shuts in its unprivileged part; the package has it made when the system boots.
+            # The root directory of sshd's unprivileged part, which is otherwise created at boot.
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         sshd = find_sshd()
         assert sshd is not None
         argv = [sshd, "-f", f"{inside}/sshd_config", "-E", f"{inside}/sshd.log"]
-        self._ground.ask("run", argv=self._entered(argv))
+        self._ground.ask("run", argv=self.entered(argv))
 
     def _wait_for_sshd(self) -> None:
         """It writes its process id once it listens."""
@@ -185,11 +191,6 @@ class Core:
     def _until_gone(self, pids: Sequence[int]) -> None:
         while any((one := processes.process(pid)) and one.is_alive for pid in pids):
             time.sleep(0.002)
-
-    def _entered(self, argv: Sequence[str]) -> list[str]:
-        if not self._init:
-            return list(argv)
-        return ["nsenter", "--target", str(self._init), "--mount", "--uts", "--net", "--pid", "--", *argv]
 
     @property
     def _mark(self) -> str:

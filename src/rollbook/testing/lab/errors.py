@@ -1,4 +1,4 @@
-"""What the lab raises."""
+"""Errors of the lab."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ __all__ = ["LabCannot"]
 
 
 class LabCannot(RollbookError):
-    """This machine does not let the lab do what was asked. The message says what it would need."""
+    """This machine cannot do what was requested; the message names what is missing."""

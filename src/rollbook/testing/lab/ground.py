@@ -1,4 +1,4 @@
-"""What this machine offers to a lab, and the line to the lab's keeper."""
+"""What this machine offers to a lab, and the connection to the lab's keeper."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PREFIX = "rollbook-lab-"
 
 
 def find_sshd() -> str | None:
-    """The full path of sshd, which it wants to be started by; sbin is not in every user's PATH."""
+    """The full path of sshd, which sshd requires to restart itself; sbin is not in every user's PATH."""
     return shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin")
 
 
@@ -56,7 +56,7 @@ def missing_namespaces() -> list[str]:
 def free_network(start: int) -> Iterator[str]:
     """The first three numbers of an unused private /24: 10.213.x, the search for x begins at `start`.
 
-    Labs that are built at once wait for each other here, or they might choose the same.
+    Labs that are built at the same time wait for each other here; they could choose the same network.
     """
     turn = os.open(tempfile.gettempdir(), os.O_RDONLY)
     try:
@@ -73,7 +73,7 @@ def _unused(start: int) -> str:
         for row in rows:
             for entry in row.get("addr_info", [row]):
                 network = ipaddress.ip_network(entry.get(field, "default").replace("default", "0.0.0.0/0"))
-                # A wide route, such as a site's 10.0.0.0/8, may well stand over the lab's narrow one.
+                # A wide route, such as a site's 10.0.0.0/8, may contain the lab's narrow one.
                 if network.prefixlen > 16:
                     taken.append(network)
     for x in range(start, start + 256):
@@ -106,7 +106,7 @@ class Ground:
         return self._keeper.pid
 
     def ask(self, do: str, **arguments: Any) -> Any:
-        """Have the keeper do something; an error there is raised here."""
+        """Send a request to the keeper; its error is raised here."""
         assert self._keeper.stdin is not None
         assert self._keeper.stdout is not None
         with self._lock:

@@ -1,7 +1,7 @@
-"""A FUSE file system that never answers: what touches it waits in the kernel for good (state D).
+"""A FUSE file system that never answers: a process that touches it waits in the kernel forever (state D).
 
 Run as a program with a host's init and a path, it enters the host, mounts itself there with /dev/fuse and mount(2)
-(kernel filesystems/fuse.rst), prints the process id of its server and leaves that behind. The server reads every
+(kernel filesystems/fuse.rst), prints the process id of its server and leaves it running. The server reads every
 request, which makes the waiting task unkillable, and replies to none. When the server ends the kernel aborts the
 connection and every waiter gets ENOTCONN.
 """
@@ -28,7 +28,7 @@ _REQUEST = 1 << 17
 
 
 def main() -> None:
-    """Enter the host, leave the server there, tell its process id once it hangs."""
+    """Enter the host, start the server there, print its process id once the file system hangs."""
     init, path = sys.argv[1:]
     for kind, name in ((syscalls.CLONE_NEWPID, "pid"), (syscalls.CLONE_NEWNS, "mnt")):
         syscalls.setns(os.open(f"/proc/{init}/ns/{name}", os.O_RDONLY), kind)
@@ -57,8 +57,8 @@ def main() -> None:
 def _begin(fuse: int, path: str) -> None:
     """Do the handshake, and make the kernel give up interrupts, so that waiters are in state D from the start.
 
-    It lets a waiter be interrupted until the server has once answered FUSE_INTERRUPT with ENOSYS. To be asked that,
-    a child waits on the file system, is signalled, and is then let go with an error.
+    A waiter can be interrupted until the server has answered one FUSE_INTERRUPT with ENOSYS. To receive that request,
+    a child waits on the file system and is killed; then its own request fails.
     """
     child = os.fork()
     if child == 0:

@@ -13,7 +13,7 @@ __all__ = ["LabHost"]
 
 
 class LabHost(Logins, Machine):
-    """One host: `name`, `address`, `pid`, programs run on it, hardware laid over it, faults made in it."""
+    """One host: `name`, `address`, `pid`, and methods that run programs, replace hardware and cause faults."""
 
     def __repr__(self) -> str:
         return f"<LabHost {self.name} {self.address}>"
@@ -31,7 +31,7 @@ class LabHost(Logins, Machine):
         self._touched = False
 
     def reset(self) -> None:
-        """Bring the host back to what it was when the lab was built; where it can boot, it does."""
+        """Restore the state in which the lab was built; a host with namespaces is rebooted."""
         if self._init:
             self._halt()
         else:

@@ -7,7 +7,6 @@ dies the kernel kills all of its PID namespace and drops the mounts and the netw
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import socket
@@ -19,8 +18,9 @@ from typing import NoReturn
 
 import rollbook
 from rollbook.testing.lab import cover, syscalls
+from rollbook.testing.lab.processes import reap
 
-__all__ = ["INSIDE", "Birth", "ip"]
+__all__ = ["INSIDE", "Boot", "ip"]
 
 INSIDE = "/run/rollbook-lab"
 """Where a host sees its own directory of the lab."""
@@ -29,14 +29,14 @@ SHARED = (sys.prefix, sys.base_prefix, str(Path(rollbook.__file__).parents[1]))
 
 
 def ip(*commands: str) -> None:
-    """Have the program ip do all of these in the caller's network namespace."""
+    """Run commands of the program ip in the caller's network namespace."""
     done = subprocess.run(["ip", "-batch", "-"], input="\n".join(commands), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise OSError(f"ip: {done.stderr.strip()}")
 
 
-class Birth:
-    """A host on its way: born first, then, when its network link is there, told to go on."""
+class Boot:
+    """A host that boots in two steps: its namespaces and, once its network link exists, its network."""
 
     def __init__(
         self, name: str, address: str, directory: str, files: Mapping[str, str], hidden: Sequence[str]
@@ -56,16 +56,16 @@ class Birth:
 
     def wait(self) -> None:
         """Wait until the host has done its step; raises what went wrong there."""
-        said = self._mine.recv(4096)
-        if said != b"done":
-            raise OSError(f"{self.name} did not boot: {said.decode() or 'its init died'}")
+        answer = self._mine.recv(4096)
+        if answer != b"done":
+            raise OSError(f"{self.name} did not boot: {answer.decode() or 'its init died'}")
 
     def go_on(self) -> None:
         """Let the host take its second step."""
         self._mine.send(b"go")
 
     def _live(self) -> NoReturn:
-        """Be process 1; never gives the keeper's code back its control."""
+        """Run as process 1; never returns to the keeper's code."""
         try:
             syscalls.die_with_parent()
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
@@ -80,7 +80,7 @@ class Birth:
                 self._its.send(b"done")
                 self._its.close()
                 while True:
-                    _reap()
+                    reap()
                     signal.sigwait({signal.SIGCHLD})
         except OSError as error:
             self._its.send(str(error).encode())
@@ -88,7 +88,7 @@ class Birth:
             os._exit(1)
 
     def _leave_descriptors(self) -> None:
-        """Keep nothing of the keeper's open: its pipes and the sockets of other hosts must end with it."""
+        """Close the keeper's descriptors: its pipes and the sockets of other hosts must end with it."""
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
@@ -126,9 +126,3 @@ def _own_sys() -> None:
     syscalls.mount("sysfs", "/sys", "sysfs")
     syscalls.mount("/run/cgroup", "/sys/fs/cgroup", flags=syscalls.MS_MOVE)
     Path("/run/cgroup").rmdir()
-
-
-def _reap() -> None:
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass

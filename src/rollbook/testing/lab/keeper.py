@@ -1,7 +1,7 @@
-"""The keeper: a process beside the tests that owns everything a lab has made, and takes it down.
+"""The keeper: a process beside the tests that owns and removes everything a lab has created.
 
 It reads one JSON request per line on stdin and answers each with one line. When stdin ends, because the lab was
-left or because the process that built it died, by SIGKILL too, the keeper kills every host, removes the link and
+left or because the process that built it died, even by SIGKILL, the keeper kills every host, removes the link and
 the directory, and exits. If the keeper itself is killed, the kernel does nearly all of that: each host's init dies
 with its parent and takes its PID namespace along, and a veth pair goes with the namespace of either end.
 
@@ -24,11 +24,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from rollbook.testing.lab import cover, syscalls
-from rollbook.testing.lab.init import Birth, ip
-from rollbook.testing.lab.processes import everyone
+from rollbook.testing.lab.init import Boot, ip
+from rollbook.testing.lab.processes import everyone, reap
 
 PATIENCE = 20.0
-"""Seconds that processes get to die at the end; one that hangs in the kernel does not hold the keeper."""
+"""Seconds to wait for processes at the end; one that hangs in the kernel does not block the keeper."""
 
 
 class Keeper:
@@ -51,17 +51,17 @@ class Keeper:
         self.run([*outside, "addr", "add", address, "dev", link])
         self.run([*outside, "link", "set", link, "up"])
 
-    def boot(self, port: str, mac: str, **host: Any) -> int:
-        """Start the init of a host and plug it into the bridge; gives its process id."""
-        birth = Birth(**host)
-        birth.wait()
+    def boot(self, port: str, mac: str, **settings: Any) -> int:
+        """Start the init of a host and plug it into the bridge; returns its process id."""
+        host = Boot(**settings)
+        host.wait()
         ip(
-            f"link add {port} master lab type veth peer name eth0 address {mac} netns {birth.pid}",
+            f"link add {port} master lab type veth peer name eth0 address {mac} netns {host.pid}",
             f"link set {port} up",
         )
-        birth.go_on()
-        birth.wait()
-        return birth.pid
+        host.go_on()
+        host.wait()
+        return host.pid
 
     def halt(self, pid: int, port: str) -> None:
         """End a host; when this returns, none of its processes is left."""
@@ -107,7 +107,7 @@ class Keeper:
     def take_down(self, directory: str) -> None:
         """Kill all children, and those that become children by that, until there are none; then tidy up."""
         end = time.monotonic() + PATIENCE
-        while _reap() and time.monotonic() < end:
+        while reap() and time.monotonic() < end:
             for process in everyone():
                 if process.parent == os.getpid():
                     os.kill(process.pid, signal.SIGKILL)
@@ -138,19 +138,9 @@ def _next_request() -> dict[str, Any] | None:
             if not (piece := os.read(0, 1 << 16)):
                 return None
             text += piece
-        _reap()
+        reap()
     request: dict[str, Any] = json.loads(text)
     return request
-
-
-def _reap() -> bool:
-    """Collect the children that ended; whether any child is left."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        return False
-    return True
 
 
 if __name__ == "__main__":

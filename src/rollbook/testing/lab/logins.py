@@ -1,4 +1,4 @@
-"""What can be wrong with a host's sshd, its keys and its login."""
+"""Faults of a host's sshd, keys and login."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FLOOD = 1 << 16
 
 
 class Logins(Core):
-    """Faults between the client's first packet and the program it asked for. They work on hosts of every kind."""
+    """Faults from the client's first packet to the start of its program, for hosts of every kind."""
 
     def stop_sshd(self) -> None:
         """SIGSTOP every sshd: connections are still accepted by the kernel, nothing answers on them."""
@@ -78,7 +78,7 @@ class Logins(Core):
         (self._home / ".bashrc").write_text(print_all + (endless if forever else ""))
 
     def delay(self, seconds: float) -> None:
-        """Let everything between a client and this host's sshd take so much longer, each way; for new connections."""
+        """Delay all data between clients and this host's sshd, in each direction; for new connections."""
         self._touched = True
         relay = [sys.executable, "-I", "-S", relay_program.__file__, self.address, str(self._place.port), str(seconds)]
         self._client.write_text(f"Host {self.name} {self.address}\n  ProxyCommand {shlex.join(relay)}\n")

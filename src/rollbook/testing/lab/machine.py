@@ -1,4 +1,4 @@
-"""What a host seems to be made of, and what can be wrong with that: files, programs, links, mounts, boots."""
+"""The simulated machine of a host and its faults: files, programs, links, mounts, boots."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Machine(Core):
         self._as_new()
 
     def overlay(self, files: Mapping[str, str | bytes], *, mode: int = 0o644) -> None:
-        """Let the host see these texts at these paths. Given again, a path changes in place, for open readers too.
+        """Show the host these texts at these paths. A path that is given again changes in place, also for open readers.
 
         A path that exists gets a file bound over it, one that does not is added (its directory becomes an
         overlayfs). Entries cannot be added to /proc, and those of single processes (/proc/self, and with it
@@ -50,7 +50,7 @@ class Machine(Core):
         self.overlay({f"{place}/{name}": text for place in places for name, text in scripts.items()}, mode=0o755)
 
     def hide(self, program: str) -> None:
-        """Let the host have no such program, in no version (`python3` is also `python3.11`, `platform-python`)."""
+        """Hide a program from the host, in all versions (`python3` is also `python3.11`, `platform-python`)."""
         self._need_namespaces("hide")
         self._within("hide", program=program)
         self._hidden.append(program)
@@ -93,7 +93,7 @@ class Machine(Core):
         self._servants.add(int(done.stdout))
 
     def unhang_mount(self, path: str) -> None:
-        """End that file system: whoever waits for it gets an error (ENOTCONN) and goes on."""
+        """End that file system: processes that wait for it get an error (ENOTCONN) and continue."""
         server = self._hanging.pop(path)
         os.kill(server, signal.SIGKILL)
         self._until_gone([server])
@@ -101,7 +101,7 @@ class Machine(Core):
         self.run(["umount", "--lazy", path], check=True)
 
     def reboot(self) -> None:
-        """Kill everything on the host and start it again with a new boot id. What it is made of stays."""
+        """Kill everything on the host and start it again with a new boot id. Its overlays stay."""
         self._need_namespaces("reboot")
         self._halt()
         self._boot()
@@ -109,7 +109,7 @@ class Machine(Core):
         self.start_sshd()
 
     def _as_new(self) -> None:
-        """Forget all that was laid over the host but what makes it a host of its own."""
+        """Drop all overlays except those that give the host its identity."""
         super()._as_new()
         self._hidden: list[str] = []
         self._mtu = 1500
@@ -143,7 +143,7 @@ class Machine(Core):
         self._servants.clear()
 
     def _back(self, path: str, content: str | bytes, mode: int = 0o644) -> str:
-        """Write the file that stands for a path, in place, so that those who have it open see the change."""
+        """Write the file that stands for a path, in place, so that open readers see the change."""
         backing = self.directory / "files" / path.replace("/", "%")
         backing.parent.mkdir(exist_ok=True)
         with backing.open("r+b" if backing.exists() else "wb") as file:
@@ -153,7 +153,7 @@ class Machine(Core):
         return f"{INSIDE}/files/{backing.name}"
 
     def _within(self, do: str, **arguments: Any) -> None:
-        """Have the keeper change what the host's mount namespace shows."""
+        """Ask the keeper to change the host's mount namespace."""
         try:
             self._ground.ask("within", pid=self._init, what=do, **arguments)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Who runs on this machine, as /proc tells (proc_pid_stat(5), proc_pid_status(5))."""
+"""Processes of this machine, as /proc lists them (proc_pid_stat(5), proc_pid_status(5))."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["Process", "everyone", "living", "living_in", "process", "started"]
+__all__ = ["Process", "everyone", "living", "living_in", "process", "reap", "started"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +81,16 @@ def living_in(init: int) -> Iterator[Process]:
             yield found
 
 
+def reap() -> bool:
+    """Collect the children of this process that have ended; whether any child is left."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
 def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - paths take longer
 
@@ -94,7 +104,7 @@ def _namespace_of(pid: int) -> str:
 
 
 def started(pid: int) -> str:
-    """When the process started, in ticks since boot: with the id it names one process for good. Empty if gone."""
+    """When the process started, in ticks since boot: with the id, that identifies it. Empty if it is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:

@@ -1,8 +1,8 @@
-"""A far host: what ssh and its server say to each other arrives later, in order, at any rate.
+"""A distant host: delays the data between ssh and its server, in order and without limiting the rate.
 
     relay.py ADDRESS PORT SECONDS
 
-stands between them as a ProxyCommand (ssh_config(5)). It needs nothing but Python and its standard library.
+runs as a ProxyCommand (ssh_config(5)). It needs nothing but Python and its standard library.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ async def carry(reading: asyncio.StreamReader, writing: asyncio.StreamWriter, se
 
 
 async def main(address: str, port: int, seconds: float) -> None:
-    """Stand between the two until one of them ends."""
+    """Relay in both directions until one side ends."""
     loop = asyncio.get_running_loop()
     here = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(here), sys.stdin)

@@ -1,4 +1,4 @@
-"""The few Linux calls the lab needs that Python 3.11 does not offer: unshare(2), setns(2), mount(2), prctl(2)."""
+"""System calls that the lab needs and Python 3.11 does not offer: unshare(2), setns(2), mount(2), prctl(2)."""
 
 from __future__ import annotations
 
