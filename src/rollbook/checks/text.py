@@ -9,7 +9,7 @@ from rollbook.clean import shorten
 from rollbook.hosts import fold
 from rollbook.records.findings import Change, Difference, Finding, RuleResult
 from rollbook.sources import catalogue
-from rollbook.sources.base import compare_of
+from rollbook.sources.base import keys_of
 
 __all__ = ["change_text", "detail_lines", "difference_text", "field_text", "name_list", "value_lines", "value_text"]
 
@@ -54,7 +54,7 @@ def field_text(field: str, row: str = "") -> str:
     """`net_class eth0: mtu` for the field `net_class.mtu`. A row that is a bare number gets its key: `numa node 0:`."""
     source, _, name = field.partition(".")
     definition = catalogue.find(source) if row.isdigit() else None
-    keys = [key for key, how in compare_of(definition.row_type).items() if how.mode == "key"] if definition else []
+    keys = keys_of(definition.row_type) if definition else ()
     return f"{' '.join(filter(None, (source, *keys, row)))}: {name}".rstrip()
 
 

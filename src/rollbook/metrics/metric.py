@@ -11,7 +11,7 @@ from rollbook.errors import RollbookError
 from rollbook.metrics.formula import Formula
 from rollbook.metrics.outliers import Threshold
 from rollbook.sources import catalogue as sources
-from rollbook.sources.base import Compare, Source, compare_of
+from rollbook.sources.base import Compare, Source, compare_of, keys_of
 
 __all__ = ["VALUES", "Metric", "Part", "Table", "parts_of"]
 
@@ -99,10 +99,10 @@ class Table:
         if len({tuple(metric.where) for metric in self.metrics}) > 1:
             raise RollbookError(f"metrics of {self.metrics[0].part}: `where` must fix the same keys in all of them")
 
-    @functools.cached_property
+    @property
     def keys(self) -> tuple[str, ...]:
         """The columns that name a row."""
-        return tuple(name for name, how in compare_of(self.source.row_type).items() if how.mode == "key")
+        return keys_of(self.source.row_type)
 
     @functools.cached_property
     def fixed(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from rollbook.records.reading import read_regular
 from rollbook.records.record import Gap, Phase, RecordHosts, SeriesHost
 from rollbook.records.results import results_of
 from rollbook.sources import catalogue
-from rollbook.sources.base import Facts, compare_of
+from rollbook.sources.base import Facts, key_of, keys_of
 from rollbook.sql.failing import create_failing_view
 from rollbook.tables.arrow import Batches, Numbers, Texts
 from rollbook.tables.quoting import quoted
@@ -230,14 +230,12 @@ def _values(result: HostResult) -> Iterator[tuple[str, str, str, str | None]]:
             if not isinstance(row, Facts) or catalogue.find(source) is None:
                 yield source, "", "", _text(row)
                 continue
-            notes = compare_of(type(row))
-            values = msgspec.structs.asdict(row)
-            key = " ".join(str(values[name]) for name, how in notes.items() if how.mode == "key")
-            for field, value in values.items():
+            key, keys = key_of(row), keys_of(type(row))
+            for field, value in msgspec.structs.asdict(row).items():
                 if isinstance(value, dict):
                     for name, one in value.items():
                         yield source, key, f"{field}.{name}", _text(one)
-                elif notes[field].mode != "key":
+                elif field not in keys:
                     yield source, key, field, _text(value)
 
 
