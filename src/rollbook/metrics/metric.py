@@ -171,7 +171,7 @@ def parts_of(metrics: Mapping[str, Metric]) -> dict[str, Part]:
 
 def _part(name: str, members: list[Metric]) -> Part:
     if members[0].devices and (
-        name in RESERVED or name.startswith("host_") or sources.find(name.removesuffix("_rates"))
+        name in RESERVED or name.startswith(("host_", "counted_")) or sources.find(name.removesuffix("_rates"))
     ):
         raise RollbookError(f"metric {members[0].name}: a view cannot be called {name}")
     weights = {metric.name for metric in members}

@@ -26,13 +26,13 @@ import duckdb
 from rollbook.errors import RecordError, UsageError
 from rollbook.metrics.counters import MACROS
 from rollbook.metrics.rates import rates_of, step_macro
-from rollbook.metrics.totals import counted_disks, counted_interfaces, same_mounts
-from rollbook.metrics.views import MOUNTED, Sampled, views_of
+from rollbook.metrics.totals import COUNTED, MOUNTED, same_mounts
+from rollbook.metrics.views import Sampled, counted_table, views_of
 from rollbook.protocol.beats import shell_step
 from rollbook.records.hosts import HostResult
 from rollbook.records.record import Record
 from rollbook.sources import catalogue
-from rollbook.sources.base import SELDOM, Compare, Mode, compare_of
+from rollbook.sources.base import SELDOM, Compare, Mode, compare_of, keys_of
 from rollbook.sql.damage import damaged_tables, replace_damaged
 from rollbook.sql.record_tables import add_facts, add_findings, add_hosts, add_results, add_texts
 from rollbook.tables.parquet import about, empty, in_order
@@ -255,17 +255,14 @@ def _counted(connection: duckdb.DuckDBPyConnection, run: Record) -> None:
     by_host: dict[str, list[HostResult]] = {}
     for result in run.hosts.hosts:
         by_host.setdefault(result.name, []).append(result)
-    for table, source, device, choose in (
-        ("counted_disks", "diskstats", "device_name", counted_disks),
-        ("counted_interfaces", "net_dev", "interface_name", counted_interfaces),
-    ):
-        devices = _devices(connection, source, device)
+    for source, choose in COUNTED.items():
+        devices = _devices(connection, source)
         rows = [(host, name) for host, names in devices.items() for name in choose(names, by_host.get(host, []))]
-        add_texts(connection, table, ("host", "device"), iter(rows))
+        add_texts(connection, counted_table(source), ("host", "device"), iter(rows))
     # Mounts come and go, so that the one that counts for its file system may be another at every beat.
     mounted: dict[str, dict[str, None]] = {}
-    for table in MOUNTED:
-        for host, names in _devices(connection, table, "mount_point").items():
+    for source in MOUNTED:
+        for host, names in _devices(connection, source).items():
             mounted.setdefault(host, {}).update(dict.fromkeys(names))
     mounts = [
         (host, *pair) for host, names in mounted.items() for pair in same_mounts(names, by_host.get(host, [])).items()
@@ -273,10 +270,11 @@ def _counted(connection: duckdb.DuckDBPyConnection, run: Record) -> None:
     add_texts(connection, "same_mounts", ("host", "device", "same"), iter(mounts))
 
 
-def _devices(connection: duckdb.DuckDBPyConnection, table: str, device: str) -> dict[str, list[str]]:
-    """The devices of each host in a table."""
+def _devices(connection: duckdb.DuckDBPyConnection, source: str) -> dict[str, list[str]]:
+    """The devices of each host in a sampled table, by its first key."""
+    device = keys_of(catalogue.source(source).row_type)[0]
     found: dict[str, list[str]] = {}
-    query = f"SELECT DISTINCT host, {device} FROM {table} ORDER BY ALL"  # noqa: S608 - our own names
+    query = f"SELECT DISTINCT host, {device} FROM {source} ORDER BY ALL"  # noqa: S608 - our own names
     for host, name in connection.execute(query).fetchall():
         found.setdefault(host, []).append(name)
     return found
