@@ -7,6 +7,7 @@ evaluated; otherwise the worst of the issues.
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
 import math
 from collections.abc import Iterable, Mapping
@@ -48,6 +49,7 @@ __all__ = [
     "stated",
     "table",
     "text_of",
+    "time_of",
     "verdict",
 ]
 
@@ -196,6 +198,15 @@ def number(value: Any, name: str) -> float:
     if not math.isfinite(found) or isinstance(value, bool):
         raise CannotTell(f"{name} is {value}")
     return found
+
+
+def time_of(value: Any) -> dt.datetime | None:
+    """Return the time in an ISO text, None for anything else. The times of DLIO are local and have no zone."""
+    try:
+        found = dt.datetime.fromisoformat(str(value))
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.astimezone()
 
 
 def table(value: Any) -> Mapping[str, Any]:

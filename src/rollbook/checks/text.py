@@ -1,8 +1,8 @@
-"""Differences and changes as text: source, row and field first, then the values."""
+"""Differences and changes as text, source, row and field first, and findings that share a text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rollbook.clean import shorten
@@ -11,7 +11,18 @@ from rollbook.records.findings import Change, Difference, Finding, RuleResult
 from rollbook.sources import catalogue
 from rollbook.sources.base import keys_of
 
-__all__ = ["change_text", "detail_lines", "difference_text", "field_text", "name_list", "value_lines", "value_text"]
+__all__ = [
+    "change_text",
+    "detail_lines",
+    "difference_text",
+    "field_text",
+    "findings_by_changes",
+    "findings_by_text",
+    "name_list",
+    "value_lines",
+    "value_text",
+    "with_more",
+]
 
 MAX_LENGTH = 160
 MAX_NAMES = 5
@@ -48,6 +59,32 @@ def change_text(change: Change) -> str:
         return f"{field} rose by {change.after - change.before}"
     old, new = _texts([change.before, change.after], change.unit)
     return f"{field} {old or 'none'} -> {new or 'none'}"
+
+
+def findings_by_text(problems: Iterable[tuple[str, str]]) -> Iterator[Finding]:
+    """One finding per text, with all hosts that have the problem; `problems` are texts with the name of a host."""
+    hosts_by_text: dict[str, list[str]] = {}
+    for text, host in problems:
+        hosts_by_text.setdefault(text, []).append(host)
+    for text, hosts in hosts_by_text.items():
+        yield Finding(message=f"{text} ({fold(hosts)})", hosts=hosts)
+
+
+def findings_by_changes(changes_by_host: Mapping[str, Sequence[Change]]) -> Iterator[Finding]:
+    """One finding per set of changes, with all hosts that have exactly these changes."""
+    found: dict[tuple[str, ...], Finding] = {}
+    for host, changes in changes_by_host.items():
+        found.setdefault(tuple(map(change_text, changes)), Finding(message="", changes=list(changes))).hosts.append(
+            host
+        )
+    for texts, finding in found.items():
+        finding.message = f"{with_more(texts[0], len(texts))} ({fold(finding.hosts)})"
+        yield finding
+
+
+def with_more(text: str, count: int) -> str:
+    """The first of `count` texts, and the number of further ones."""
+    return text if count == 1 else f"{text}, and {count - 1} more"
 
 
 def field_text(field: str, row: str = "") -> str:
