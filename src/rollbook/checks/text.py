@@ -126,10 +126,10 @@ def value_text(value: Any, unit: str = "") -> str:
     return shorten(f"{value} {unit}".strip() or "empty", MAX_LENGTH)
 
 
-def name_list(names: Sequence[str]) -> str:
-    """The first few names and the number of further ones."""
-    more = len(names) - MAX_NAMES
-    return ", ".join(names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+def name_list(names: Sequence[str], most: int = MAX_NAMES) -> str:
+    """The first names, at most `most`, and the number of further ones."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def value_lines(rules: Sequence[RuleResult]) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from rollbook.comparison.model import Comparison, Row
+from rollbook.comparison.model import Comparison, Row, letter_of
 from rollbook.comparison.sides import Side
 from rollbook.comparison.statistics import CALLED
 from rollbook.comparison.text import change_cell, fact_lines, headline, row_cells, verdict_cell
@@ -99,7 +99,7 @@ def build(found: Comparison, sides: Sequence[Side]) -> ComparisonPage:
         title=" and ".join(side.label for side in found.sides),
         created=time.time() * 1000,
         sides=[
-            f"{chr(65 + at)}: {side.label}, {len(side.records)} run{'s' * (len(side.records) != 1)}"
+            f"{letter_of(at)}: {side.label}, {len(side.records)} run{'s' * (len(side.records) != 1)}"
             for at, side in enumerate(found.sides)
         ],
         runs=[RunShown(at, run.path.name, _offsets(run)) for at, run in runs],
@@ -125,7 +125,7 @@ def _changes(row: Row) -> list[str]:
     found = []
     for at, change in enumerate(row.changes, 1):
         text = " ".join(filter(None, (change_cell(change), verdict_cell(change))))
-        found.append(f"{chr(65 + at)} vs A: {text}")
+        found.append(f"{letter_of(at)} vs {letter_of(0)}: {text}")
     return found
 
 
