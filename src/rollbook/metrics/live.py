@@ -137,7 +137,7 @@ class HostMetrics:
         return max(self.least, self.step * table.source.beats(self.step))
 
     def _since(self, part: Part, table: Table, row: Facts, ts: int, mono: int) -> tuple[Facts | None, float]:
-        """The same row in the sample before, and the seconds since; None where there is no rate between the two."""
+        """The same row in the previous sample, and the seconds since; None if there is no rate between the two."""
         key = (part.name, table.source.name, tuple(getattr(row, name) for name in table.keys))
         ts_before, mono_before, before = self._before.get(key, (ts, mono, None))
         self._before[key] = (ts, mono, row)

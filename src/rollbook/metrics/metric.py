@@ -1,4 +1,4 @@
-"""What a metric is: everything that SQL, page, live view, phase statistics, outliers and docs know about it."""
+"""The declaration of a metric: SQL, page, live view, phase statistics, outliers and docs follow from it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Metric:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Table:
-    """The rows of one sampled table that some metrics come from. Raises `RollbookError` for a metric that cannot be.
+    """The rows of one sampled table that some metrics come from. Raises `RollbookError` for an invalid metric.
 
     `keys` name a row, `free` are those of them that no metric fixes with `where`: they name the device.
     """
@@ -131,7 +131,7 @@ class Table:
 
     @functools.cached_property
     def fields(self) -> dict[str, list[tuple[str, Compare]]]:
-        """For each column in the formulas, the fields of a row that may hold it, and what each says about it."""
+        """For each column in the formulas, the fields of a row that may hold it, and how each compares."""
         fields = compare_of(self.source.row_type)
         dicts = [(name, how) for name, how in fields.items() if how.columns]
         return {name: [(name, fields[name])] if name in fields else dicts for name in self.columns}

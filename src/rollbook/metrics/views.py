@@ -1,6 +1,6 @@
 """The views of a record in SQL, generated from the catalogue: metrics per device, per host, and statistics per phase.
 
-A table that a record does not have is there without rows, a column that a kernel does not have is NULL.
+A table that the record lacks is empty, a column that the kernel lacks is NULL.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _devices(part: Part, sampled: Mapping[str, Sampled]) -> str:
 
 
 def _rows(table: Table, sampled: Sampled) -> str:
-    """The metrics of a table for each device; those that other rows of the device have are put beside each other."""
+    """The metrics of a table for each device; those from several rows of one device are joined into one row."""
     compare = {name: how for name, how in sampled.compare.items() if name in (*table.keys, *table.columns)}
     numbers = {name for name in table.columns if sampled.types.get(name, "").startswith(NUMBERS)}
     known = {name: quoted(name) for name in numbers if name in compare and compare[name].mode in VALUES}

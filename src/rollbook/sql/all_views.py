@@ -30,8 +30,8 @@ def add_views(
 ) -> list[Path]:
     """Create the used tables and views over all of these records; returns the files that they read.
 
-    `used` has names in lower case; those that are no table or view of a record, and those that exist already, are left
-    out. `problems` is extended by a line for each record of which a used table cannot be read.
+    `used` has names in lower case; those that are not a table or view of a record, and those that exist already, are
+    left out. `problems` is extended by a line for each record of which a used table cannot be read.
 
     Tables of samples are read as one list of files. All others depend on their record, on its interval for example:
     each record gets a schema of its own, and a view is the union over these.

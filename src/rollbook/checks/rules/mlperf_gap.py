@@ -1,9 +1,9 @@
-"""Too long a time passed between writing checkpoints and reading them.
+"""Too much time passed between writing checkpoints and reading them.
 
 Why: The reading run must start within 30 s of the end of the writing one, so that nothing is prepared in between. A
 negative gap means that the clocks disagree.
 Example: 226.0 s between writing (20260801_101500) and reading, at most 30 s
-Fix: Start the reading run from the same script; where launching takes longer, say so in the submission.
+Fix: Start the reading run from the same script; if launching takes longer, state this in the submission.
 Reference: MLPerf Storage rules 4.7.1
 """
 
