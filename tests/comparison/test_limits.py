@@ -6,6 +6,7 @@ import pytest
 
 from rollbook.comparison.limits import judge
 from rollbook.comparison.model import Comparison, Row, SideSummary
+from rollbook.comparison.page import overall_verdict
 from rollbook.comparison.statistics import change_of
 
 QUIET, NOISY = [100.0, 100.1, 99.9, 100.0, 100.1], [80.0, 120.0, 95.0, 105.0, 100.0]
@@ -43,6 +44,13 @@ def test_a_limit_of_five_percent(before: list[float], after: list[float], slower
     """It is kept only if the whole interval keeps it, or all values are equal."""
     found = judge(comparison(before, after), 0.05)
     assert (len(found.slower), len(found.unsure)) == (slower, unsure)
+
+
+def test_the_page_does_not_call_missing_results_noise() -> None:
+    """Without main results there is no verdict on them."""
+    assert overall_verdict(comparison(QUIET, QUIET[::-1]), 0) == "within noise"
+    assert overall_verdict(comparison(QUIET, [0.9 * value for value in QUIET]), 0) == "worse"
+    assert overall_verdict(comparison(QUIET, QUIET, main=False), 0) == "cannot tell"
 
 
 def test_what_cannot_be_judged_does_not_pass() -> None:

@@ -68,6 +68,7 @@ def declared(**changed: Any) -> Metric:
         ({"total": "median"}, "median is not a metric of x"),
         ({"devices": "rates"}, "a view cannot be called rates"),
         ({"devices": "net_dev"}, "a view cannot be called net_dev"),
+        ({"devices": "counted_net_dev"}, "a view cannot be called counted_net_dev"),
     ],
 )
 def test_what_cannot_be(changed: dict[str, Any], message: str) -> None:

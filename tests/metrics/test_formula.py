@@ -51,6 +51,7 @@ def test_a_column_that_is_not_there() -> None:
         "f(a)",
         "min(a, b)",
         "min(a)",
+        "min(a, 1, key=b)",
         "__import__('os')",
         "'text'",
         "a if b else c",

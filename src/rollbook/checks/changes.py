@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from rollbook.checks.compare import differences, in_band, key_of
+from rollbook.checks.compare import differences, in_band
 from rollbook.checks.views import View, status_of, views_of
 from rollbook.records.findings import Change
 from rollbook.records.hosts import HostResult
-from rollbook.sources.base import Compare
+from rollbook.sources.base import Compare, key_of
 from rollbook.sources.cloud import Cloud
 from rollbook.sources.cpuinfo import CpuInfo
 
@@ -84,7 +84,7 @@ def _view(view: View, before: HostResult, after: HostResult, fields: dict[str, C
         else:
             yield from _row(view, "", old, new, fields)
         return
-    old_rows, new_rows = ({key_of(view, row): row for row in rows} for rows in (old, new))
+    old_rows, new_rows = ({key_of(row): row for row in rows} for rows in (old, new))
     for key in {**old_rows, **new_rows}:
         if key not in old_rows or key not in new_rows:
             yield Change(view.name, "present" if key in old_rows else None, "present" if key in new_rows else None, key)

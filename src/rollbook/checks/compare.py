@@ -12,9 +12,9 @@ from typing import Any
 from rollbook.checks.views import View, status_of
 from rollbook.records.findings import Difference, Value
 from rollbook.records.hosts import HostResult
-from rollbook.sources.base import Compare, same, same_set
+from rollbook.sources.base import Compare, key_of, same, same_set
 
-__all__ = ["differences", "duplicates", "in_band", "key_of", "named_rows", "odd_hosts", "shared_value", "unique_values"]
+__all__ = ["differences", "duplicates", "in_band", "named_rows", "odd_hosts", "shared_value", "unique_values"]
 
 Cells = Sequence[tuple[str, Any]]
 """One value, record or table per host, with the host's name."""
@@ -58,7 +58,7 @@ def _fields(view: View, row: str, cells: Cells) -> Iterator[Difference]:
 
 
 def _by_key(view: View, cells: Cells) -> Iterator[Difference]:
-    tables = [(name, {key_of(view, row): row for row in rows}) for name, rows in cells]
+    tables = [(name, {key_of(row): row for row in rows}) for name, rows in cells]
     yield from _field(view.name, "", same_set(), [(name, sorted(table)) for name, table in tables])
     for key in dict.fromkeys(key for _, table in tables for key in table):
         yield from _fields(view, key, [(name, table[key]) for name, table in tables if key in table])
@@ -83,7 +83,7 @@ def named_rows(view: View, fact: Any) -> dict[str, list[Any]]:
     """The rows of a host by the name under which they are compared: their key or their kind, "" for a record."""
     if not view.is_table:
         return {"": [fact]}
-    return _kinds(view, fact) if view.identity else {key_of(view, row): [row] for row in fact}
+    return _kinds(view, fact) if view.identity else {key_of(row): [row] for row in fact}
 
 
 def _kinds(view: View, rows: Sequence[Any]) -> dict[str, list[Any]]:
@@ -160,11 +160,6 @@ def unique_values(view: View, host: HostResult, field: str) -> set[str]:
     found = [getattr(row, field) for row in fact] if view.is_table else [getattr(fact, field)]
     flat = (one for value in found for one in (value if isinstance(value, list) else [value]))
     return {str(one) for one in flat if one is not None}
-
-
-def key_of(view: View, row: Any) -> str:
-    """The name of a row: the values of its key fields."""
-    return " ".join(str(getattr(row, key)) for key in view.keys)
 
 
 def _all_equal(cells: Cells) -> bool:

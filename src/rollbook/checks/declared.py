@@ -19,7 +19,7 @@ from rollbook.checks.changes import changes_during_run, setting_fields
 from rollbook.checks.compare import differences, duplicates, odd_hosts, unique_values
 from rollbook.checks.rule import SECTIONS, Manual, Rule
 from rollbook.checks.run_data import EndFacts, RunData
-from rollbook.checks.text import change_text, difference_text, field_text, name_list, value_text
+from rollbook.checks.text import difference_text, field_text, findings_by_changes, name_list, value_text, with_more
 from rollbook.checks.times import rise
 from rollbook.checks.views import View, status_of, views_of
 from rollbook.errors import CannotTell, NotApplicable
@@ -95,7 +95,7 @@ def _mismatches(name: str, row: Row, run: RunData) -> Iterator[Finding]:
         found.setdefault((group, hosts), []).append(difference)
     for (group, hosts), differing in found.items():
         differing.sort(key=lambda difference: row.rank(difference.field))
-        text = _with_more(difference_text(differing[0]), len(differing))
+        text = with_more(difference_text(differing[0]), len(differing))
         advice = f"{_target(differing[0])} {row.fix}"
         yield Finding(message=text, hosts=list(hosts), group=group, differences=differing, advice=advice)
     _require_read(name, row, run, found=bool(found))
@@ -126,21 +126,13 @@ def _duplicates(name: str, row: Row, run: RunData) -> Iterator[Finding]:
 
 
 def _changes(name: str, row: Row, run: RunData) -> Iterator[Finding]:
-    """One finding per set of changes, with all hosts that have exactly these changes."""
-    by_text: dict[tuple[str, ...], list[tuple[str, list[Change]]]] = {}
-    for host, changed in _changed(run).get((row.kind, name), {}).items():
-        by_text.setdefault(tuple(map(change_text, changed)), []).append((host, changed))
-    for texts, hosts in by_text.items():
-        names, changed = [host for host, _ in hosts], hosts[0][1]
-        when = rise(run.path, changed[0], names) if row.kind == "rose" else {}
-        text = f"{_with_more(texts[0], len(texts))} ({fold(names)})"
-        yield Finding(message=text, hosts=names, changes=changed, evidence={**when})
-    _require_read(name, row, run, found=bool(by_text))
+    changed = _changed(run).get((row.kind, name), {})
+    for finding in findings_by_changes(changed):
+        if row.kind == "rose":
+            finding.evidence = {**rise(run.path, finding.changes[0], finding.hosts)}
+        yield finding
+    _require_read(name, row, run, found=bool(changed))
     _require_end(name, row, run)
-
-
-def _with_more(text: str, count: int) -> str:
-    return text if count == 1 else f"{text}, and {count - 1} more"
 
 
 def _views_of_rule(name: str, row: Row, run: RunData) -> list[View]:

@@ -18,13 +18,12 @@ from typing import Any
 
 import msgspec
 
-from rollbook.checks.compare import key_of
 from rollbook.checks.toml import read_toml
-from rollbook.checks.views import View
 from rollbook.errors import UsageError
 from rollbook.hosts import expand
 from rollbook.records.hosts import HostResult
 from rollbook.sources import catalogue
+from rollbook.sources.base import key_of
 
 __all__ = ["Expectation", "read_expectations"]
 
@@ -70,8 +69,7 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         if not catalogue.source(source).is_table:
             yield "", _one(fact, field, column)
             return
-        view = View(source, source)
-        rows = [(key_of(view, row), row) for row in fact or []]
+        rows = [(key_of(row), row) for row in fact or []]
         matching = [(key, row) for key, row in rows if self.row is None or fnmatch.fnmatchcase(key, self.row)]
         if not matching:
             yield self.row or "", None

@@ -1,4 +1,4 @@
-"""MLPerf Storage's way to judge a run: issues that leave it CLOSED, make it OPEN, or make it INVALID.
+"""MLPerf Storage's verdict on a run: issues that leave it CLOSED, make it OPEN, or make it INVALID.
 
 Rules of Rollbook that judge for MLPerf Storage put an `Issue` into the evidence of each finding. `judge` makes the
 verdict from them: INVALID if any issue is INVALID; no verdict while a rule that the round needs could not be
@@ -7,6 +7,7 @@ evaluated; otherwise the worst of the issues.
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
 import math
 from collections.abc import Iterable, Mapping
@@ -48,6 +49,7 @@ __all__ = [
     "stated",
     "table",
     "text_of",
+    "time_of",
     "verdict",
 ]
 
@@ -198,6 +200,15 @@ def number(value: Any, name: str) -> float:
     return found
 
 
+def time_of(value: Any) -> dt.datetime | None:
+    """Return the time in an ISO text, None for anything else. The times of DLIO are local and have no zone."""
+    try:
+        found = dt.datetime.fromisoformat(str(value))
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.astimezone()
+
+
 def table(value: Any) -> Mapping[str, Any]:
     """Return the value if it is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}
@@ -252,12 +263,12 @@ class Memory(msgspec.Struct, frozen=True):
 
     @property
     def effective(self) -> tuple[str, int] | None:
-        """The one that rules use: measured, else reported by DLIO, else declared."""
+        """The size that rules use, with its origin: measured, else reported by DLIO, else declared."""
         named = {"measured": self.measured, "reported": self.reported, "declared": self.declared}
         return next(((name, value) for name, value in named.items() if value is not None), None)
 
     def describe(self) -> str:
-        """All of them side by side."""
+        """All of them as text."""
         named = {
             "measured": self.measured,
             "limited by cgroups": self.limited,
@@ -270,7 +281,7 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 def memory_of(run: RunData) -> Memory:
-    """Return every statement about the clients' memory in the record. One machine under two names counts once."""
+    """Return the clients' memory by origin. A machine with two names counts once."""
     sizes: dict[object, HostMemoryInfo] = {}
     for host, memory in run.each(MemInfo):
         identity = host.fact(Identity)
@@ -313,7 +324,7 @@ def is_measured(cluster: Mapping[str, Any]) -> bool:
 
 
 def is_size(value: Any) -> TypeGuard[int | float]:
-    """Whether it is a size or a count to calculate with."""
+    """Whether the value is a finite number of at least zero."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return value >= 0 and (isinstance(value, int) or math.isfinite(value))

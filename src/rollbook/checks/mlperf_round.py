@@ -23,13 +23,13 @@ __all__ = [
 ]
 
 Effect = Literal["closed", "open", "invalid"]
-"""What a violation makes of a run; `closed` only informs."""
+"""The effect of a violation on a run; `closed` only informs."""
 
 
 class Overrides(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Parameters that may be changed, by dotted name; those in `injected` are set by the tool itself.
 
-    `models` limits a parameter to some models; `prefixes` are names that are not looked at; `otherwise` is the effect
+    `models` limits a parameter to some models; parameters below `prefixes` are not checked; `otherwise` is the effect
     of every other parameter.
     """
 
@@ -108,7 +108,7 @@ class VectorDatabase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class KvCache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """KV cache: models and the least values."""
+    """KV cache: models and minimum values."""
 
     models: list[str]
     profiles: list[str]

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from rollbook.checks.mlperf import is_measured_run, is_size, parameter
+from rollbook.checks.mlperf import is_measured_run, is_size, parameter, time_of
 from rollbook.checks.run_data import RunData
 from rollbook.errors import CannotTell, NotApplicable
 from rollbook.times import from_stamp
@@ -44,7 +44,7 @@ class ModelRun(msgspec.Struct, kw_only=True):
         runtime = self.metadata.get("runtime")
         if is_size(runtime) and runtime:
             return float(runtime)
-        start, end = (_moment(self.summary.get(name)) for name in ("start", "end"))
+        start, end = (time_of(self.summary.get(name)) for name in ("start", "end"))
         if start is None or end is None:
             raise CannotTell(f"the run time of {self.name} is not recorded")
         return (end - start).total_seconds()
@@ -79,10 +79,3 @@ def runs_of(run: RunData, *types: str) -> ModelRuns:
     if run.runs is None or (types and run.runs.type not in types):
         raise NotApplicable(f"not {' or '.join(types)}")
     return run.runs
-
-
-def _moment(value: Any) -> dt.datetime | None:
-    try:
-        return dt.datetime.fromisoformat(str(value))
-    except ValueError:
-        return None

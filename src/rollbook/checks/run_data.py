@@ -43,6 +43,7 @@ __all__ = [
     "SeveralRuns",
     "SourceState",
     "open_run_data",
+    "read_object",
 ]
 
 Presence = Literal["present", "absent", "unknown"]
@@ -149,12 +150,9 @@ class RunData:
         It lies in the record, in the result directory around it, or is stored in the metadata.
         """
         directory = self.result_directory
-        try:
-            found = json.loads(read_regular(directory / "summary.json")) if directory else None
-        except (RecordError, ValueError, RecursionError):
-            found = None
-        found = self.metadata.get("dlio_summary") if found is None else found
-        return found if isinstance(found, dict) else {}
+        found = read_object(directory / "summary.json") if directory else {}
+        stored = self.metadata.get("dlio_summary")
+        return found or (stored if isinstance(stored, dict) else {})
 
     @contextlib.contextmanager
     def open_tables(self) -> Iterator[Tables | None]:
@@ -252,6 +250,15 @@ def _source_of(facts: type) -> str:
     if found is None:
         raise RollbookError(f"no source gives {facts.__qualname__}, which a rule needs")
     return found
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file of a benchmark; empty if the file is missing, unreadable or something else."""
+    try:
+        found = json.loads(read_regular(path))
+    except (RecordError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def open_run_data(path: Path, **options: Any) -> RunData:

@@ -1,17 +1,28 @@
-"""Differences and changes as text: source, row and field first, then the values."""
+"""Differences and changes as text, source, row and field first, and findings that share a text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rollbook.clean import shorten
 from rollbook.hosts import fold
 from rollbook.records.findings import Change, Difference, Finding, RuleResult
 from rollbook.sources import catalogue
-from rollbook.sources.base import compare_of
+from rollbook.sources.base import keys_of
 
-__all__ = ["change_text", "detail_lines", "difference_text", "field_text", "name_list", "value_lines", "value_text"]
+__all__ = [
+    "change_text",
+    "detail_lines",
+    "difference_text",
+    "field_text",
+    "findings_by_changes",
+    "findings_by_text",
+    "name_list",
+    "value_lines",
+    "value_text",
+    "with_more",
+]
 
 MAX_LENGTH = 160
 MAX_NAMES = 5
@@ -50,11 +61,37 @@ def change_text(change: Change) -> str:
     return f"{field} {old or 'none'} -> {new or 'none'}"
 
 
+def findings_by_text(problems: Iterable[tuple[str, str]]) -> Iterator[Finding]:
+    """One finding per text, with all hosts that have the problem; `problems` are texts with the name of a host."""
+    hosts_by_text: dict[str, list[str]] = {}
+    for text, host in problems:
+        hosts_by_text.setdefault(text, []).append(host)
+    for text, hosts in hosts_by_text.items():
+        yield Finding(message=f"{text} ({fold(hosts)})", hosts=hosts)
+
+
+def findings_by_changes(changes_by_host: Mapping[str, Sequence[Change]]) -> Iterator[Finding]:
+    """One finding per set of changes, with all hosts that have exactly these changes."""
+    found: dict[tuple[str, ...], Finding] = {}
+    for host, changes in changes_by_host.items():
+        found.setdefault(tuple(map(change_text, changes)), Finding(message="", changes=list(changes))).hosts.append(
+            host
+        )
+    for texts, finding in found.items():
+        finding.message = f"{with_more(texts[0], len(texts))} ({fold(finding.hosts)})"
+        yield finding
+
+
+def with_more(text: str, count: int) -> str:
+    """The first of `count` texts, and the number of further ones."""
+    return text if count == 1 else f"{text}, and {count - 1} more"
+
+
 def field_text(field: str, row: str = "") -> str:
     """`net_class eth0: mtu` for the field `net_class.mtu`. A row that is a bare number gets its key: `numa node 0:`."""
     source, _, name = field.partition(".")
     definition = catalogue.find(source) if row.isdigit() else None
-    keys = [key for key, how in compare_of(definition.row_type).items() if how.mode == "key"] if definition else []
+    keys = keys_of(definition.row_type) if definition else ()
     return f"{' '.join(filter(None, (source, *keys, row)))}: {name}".rstrip()
 
 
@@ -89,10 +126,10 @@ def value_text(value: Any, unit: str = "") -> str:
     return shorten(f"{value} {unit}".strip() or "empty", MAX_LENGTH)
 
 
-def name_list(names: Sequence[str]) -> str:
-    """The first few names and the number of further ones."""
-    more = len(names) - MAX_NAMES
-    return ", ".join(names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+def name_list(names: Sequence[str], most: int = MAX_NAMES) -> str:
+    """The first names, at most `most`, and the number of further ones."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def value_lines(rules: Sequence[RuleResult]) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rollbook.records.findings import Change
 from rollbook.sources import catalogue
-from rollbook.sources.base import compare_of
+from rollbook.sources.base import keys_of
 from rollbook.tables.quoting import parquet, quoted
 
 __all__ = ["rise", "span"]
@@ -42,7 +42,7 @@ def rise(record: Path | None, change: Change, hosts: Sequence[str]) -> dict[str,
 
     from rollbook.tables.reasons import UNREADABLE  # noqa: PLC0415
 
-    keys = [name for name, how in compare_of(catalogue.source(source).row_type).items() if how.mode == "key"]
+    keys = keys_of(catalogue.source(source).row_type)
     key = " || ' ' || ".join(f"{quoted(name)}::VARCHAR" for name in keys) or "''"
     query = RISES.format(column=quoted(column), key=key, table=parquet(table))
     with duckdb.connect() as connection:

@@ -69,11 +69,6 @@ class View:
         return compare_of(self.definition.row_type)
 
     @functools.cached_property
-    def keys(self) -> tuple[str, ...]:
-        """The fields that name a row."""
-        return tuple(name for name, how in self.fields.items() if how.mode == "key")
-
-    @functools.cached_property
     def compared(self) -> dict[str, Compare]:
         """The fields that are equal on all hosts of a group."""
         left_out = {*self.omit, *self.identity}

@@ -10,10 +10,15 @@ from rollbook.comparison.results import Better
 from rollbook.comparison.statistics import Change
 from rollbook.records.document import current_version
 
-__all__ = ["ChangedFact", "Comparison", "FactChanges", "Kind", "Row", "SideSummary"]
+__all__ = ["ChangedFact", "Comparison", "FactChanges", "Kind", "Row", "SideSummary", "letter_of"]
 
 Kind = Literal["result", "phase", "metric", "host"]
 """A result that the benchmark reported, the length of a phase, the mean of a metric, or its value on the worst host."""
+
+
+def letter_of(side: int) -> str:
+    """The letter that names a side in tables and charts: A for the first, whose number is 0."""
+    return chr(ord("A") + side)
 
 
 class SideSummary(msgspec.Struct, kw_only=True, omit_defaults=True):

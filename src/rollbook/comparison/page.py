@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from rollbook.comparison.model import Comparison, Row
+from rollbook.comparison.model import Comparison, Row, letter_of
 from rollbook.comparison.sides import Side
-from rollbook.comparison.statistics import CALLED
+from rollbook.comparison.statistics import CALLED, Verdict
 from rollbook.comparison.text import change_cell, fact_lines, headline, row_cells, verdict_cell
 from rollbook.comparison.values import phase_names
 from rollbook.files import BY_UMASK, write_file
@@ -19,7 +19,7 @@ from rollbook.records.record import Record
 from rollbook.report.page import embed
 from rollbook.sql.connection import opened
 
-__all__ = ["ComparisonPage", "build", "write_page"]
+__all__ = ["ComparisonPage", "build", "overall_verdict", "write_page"]
 
 BUCKETS = 200  # points of a line
 CHARTS = 16
@@ -57,7 +57,7 @@ class RowShown(msgspec.Struct):
 
 
 class TableShown(msgspec.Struct):
-    """A further side against the first; `verdict` is the worst of the main results."""
+    """A further side against the first; `verdict` is that on the main results."""
 
     side: int
     headline: str
@@ -99,7 +99,7 @@ def build(found: Comparison, sides: Sequence[Side]) -> ComparisonPage:
         title=" and ".join(side.label for side in found.sides),
         created=time.time() * 1000,
         sides=[
-            f"{chr(65 + at)}: {side.label}, {len(side.records)} run{'s' * (len(side.records) != 1)}"
+            f"{letter_of(at)}: {side.label}, {len(side.records)} run{'s' * (len(side.records) != 1)}"
             for at, side in enumerate(found.sides)
         ],
         runs=[RunShown(at, run.path.name, _offsets(run)) for at, run in runs],
@@ -125,7 +125,7 @@ def _changes(row: Row) -> list[str]:
     found = []
     for at, change in enumerate(row.changes, 1):
         text = " ".join(filter(None, (change_cell(change), verdict_cell(change))))
-        found.append(f"{chr(65 + at)} vs A: {text}")
+        found.append(f"{letter_of(at)} vs {letter_of(0)}: {text}")
     return found
 
 
@@ -136,15 +136,20 @@ def _offsets(run: Record) -> dict[str, float]:
     return found
 
 
+def overall_verdict(found: Comparison, at: int) -> Verdict:
+    """The verdict on the main results of a further side, as its headline states it; `at` is its place in the rows."""
+    verdicts = {row.changes[at].verdict for row in found.rows if row.main and row.better}
+    order: tuple[Verdict, ...] = ("worse", "better", "cannot tell")
+    return next((one for one in order if one in verdicts), "within noise" if verdicts else "cannot tell")
+
+
 def _table(found: Comparison, number: int) -> TableShown:
     rows = []
     for row in found.rows:
         title, *cells = row_cells(row, number - 1)
         rows.append(RowShown(row.kind, title, cells, row.changes[number - 1].verdict))
-    verdicts = {row.changes[number - 1].verdict for row in found.rows if row.main}
-    worst = next((verdict for verdict in ("worse", "better", "cannot tell") if verdict in verdicts), "within noise")
     facts = list(fact_lines(found.facts[number - 1]))
-    return TableShown(number, headline(found, number - 1), worst, rows, facts)
+    return TableShown(number, headline(found, number - 1), overall_verdict(found, number - 1), rows, facts)
 
 
 def _lines(run: Record, names: Sequence[str], width: float) -> list[list[float | None]]:

@@ -6,10 +6,10 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import msgspec
 
+from rollbook.checks.text import name_list
 from rollbook.comparison.facts import changed_facts
 from rollbook.comparison.model import Comparison, Row, SideSummary
 from rollbook.comparison.statistics import CALLED, FLOOR, Change, change_of
@@ -23,6 +23,7 @@ __all__ = ["Side", "compare_sides"]
 
 QUALITY = 0.05  # false discoveries among the metrics that are called different
 MOST_SIDES = 26  # each is named by a letter
+MOST_NAMES = 3  # in a note
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,7 +180,7 @@ def _notes(sides: Sequence[Side], summaries: Sequence[SideSummary], rows: Sequen
             rest = "" if len(ended) == len(side.runs) else "; not counted"
             notes.append(f"{len(ended)} of {len(side.runs)} runs of {side.label} failed: {_names(ended)}{rest}")
         if summary.lacks:
-            notes.append(f"{side.label} lacks results of {base.label}: {_few(summary.lacks)}")
+            notes.append(f"{side.label} lacks results of {base.label}: {name_list(summary.lacks, MOST_NAMES)}")
         if partial := [run for run in side.runs if not run.coverage.complete]:
             notes.append(f"{len(partial)} of {len(side.runs)} runs of {side.label} lack hosts: {_names(partial)}")
     untested = any(change.needed and change.confidence is None for row in rows for change in row.changes)
@@ -195,11 +196,7 @@ def _notes(sides: Sequence[Side], summaries: Sequence[SideSummary], rows: Sequen
 
 
 def _names(runs: Sequence[Record]) -> str:
-    return _few([Path(run.path).name for run in runs])
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return name_list([run.path.name for run in runs], MOST_NAMES)
 
 
 def _interleaved(one: Side, two: Side) -> bool:

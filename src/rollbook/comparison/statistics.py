@@ -29,9 +29,11 @@ FLOOR = 0.01  # differences below this share do not matter, however certain
 NOISE_CAP = 0.10  # repeats that differ by more than this do not make a difference of that size noise
 REPEATABILITY = 1.96 * math.sqrt(2)  # deviations by which two single runs differ in 5 % of all cases (ISO 5725)
 LEVEL = 0.95
-TESTED = 2  # runs a side from which there is an interval
-CERTAIN = 3  # runs a side from which a difference is more than likely: two that agree may have the same cause of error
-MOST = 101  # runs a side that are not worth counting
+TESTED = 2  # runs per side from which there is an interval
+CERTAIN = (
+    3  # runs per side from which a difference is more than likely: two that agree may have the same cause of error
+)
+MOST = 101  # runs per side; the estimate of how many are needed ends here
 HISTORY_FACTOR = 3.0  # a single run differs if it is this many times the usual spread away
 
 
@@ -39,7 +41,7 @@ class Change(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One value of a side against the same value of the first side, as shares: 0.08 is 8 % more.
 
     `low` and `high` bound the change with `confidence`; single runs have no interval. `p` is the two-sided probability
-    of such a difference by chance. `needed` is about how many runs a side would settle a change that cannot be told.
+    of such a difference by chance. `needed` is about how many runs per side would decide a change that cannot be told.
     """
 
     change: float | None
@@ -169,7 +171,7 @@ def _direction(change: float, better: Better) -> Verdict:
 
 
 def _needed(count: int, interval: tuple[float, float, float], floor: float) -> int:
-    """The runs a side from which the interval would be narrow enough, if they vary as these do, at most `MOST`."""
+    """The runs per side from which the interval would be narrow enough, if they vary as these do, at most `MOST`."""
     low, middle, high = interval
     wanted = max(abs(abs(middle) - floor), floor / 2)
     single = (high - low) / 2 / _quantile(count - 1) * math.sqrt(count)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import msgspec
-
-from rollbook.comparison.model import Comparison
+from rollbook.comparison.model import Comparison, letter_of
 from rollbook.comparison.statistics import middle_of
 from rollbook.sql.all_runs import Rows, run_name
+from rollbook.sql.record_tables import json_text
 
 __all__ = ["comparison_tables"]
 
@@ -26,7 +24,7 @@ def comparison_tables(found: Comparison, results: Path) -> dict[str, Rows]:
 
     A side is named by its letter; the runs are named as in the other tables of a query over `results`.
     """
-    letters = [chr(65 + at) for at in range(len(found.sides))]
+    letters = [letter_of(at) for at in range(len(found.sides))]
     labelled = list(zip(letters, found.sides, strict=True))
     changes = [
         (
@@ -39,8 +37,8 @@ def comparison_tables(found: Comparison, results: Path) -> dict[str, Rows]:
     ]  # fmt: skip
     facts = [
         (
-            letter, one.field, one.row or None, _text(one.before), _text(one.after), one.unit or None, one.hosts,
-            one.score, one.reasons, one.varies,
+            letter, one.field, one.row or None, json_text(one.before), json_text(one.after), one.unit or None,
+            one.hosts, one.score, one.reasons, one.varies,
         )
         for letter, side in zip(letters[1:], found.facts, strict=True)
         for one in side.facts
@@ -56,7 +54,3 @@ def comparison_tables(found: Comparison, results: Path) -> dict[str, Rows]:
 
 def _middle(values: list[float]) -> float | None:
     return middle_of(values) if values else None
-
-
-def _text(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
-from rollbook.checks.text import change_text
+from rollbook.checks.text import change_text, name_list
 from rollbook.clean import shorten
 from rollbook.comparison.model import ChangedFact, Comparison, FactChanges, Row
 from rollbook.comparison.statistics import CALLED, Change, middle_of
@@ -28,6 +28,7 @@ __all__ = [
 
 LONGEST = 60  # characters of a command line
 CONTEXT = 20  # characters of it before the first difference
+RESULTS = 3  # results named in a headline
 FACTS = 10  # changed facts listed; the document has all
 
 
@@ -147,9 +148,8 @@ def _called(rows: Sequence[Row], at: int, verdict: str) -> str:
     """`2 results worse: read_iops -8.1 %, …`; empty without one."""
     called = [row for row in rows if row.changes[at].verdict == verdict]
     likely = "likely " * all(row.changes[at].reason == "likely" for row in called)
-    named = ", ".join(f"{row.title} {change_cell(row.changes[at])}".rstrip() for row in called[:3])
-    more = f" and {len(called) - 3} more" if len(called) > 3 else ""
-    return f"{_count(len(called))} {likely}{verdict}: {named}{more}" if called else ""
+    named = name_list([f"{row.title} {change_cell(row.changes[at])}".rstrip() for row in called], RESULTS)
+    return f"{_count(len(called))} {likely}{verdict}: {named}" if called else ""
 
 
 def _count(results: int) -> str:

@@ -13,11 +13,12 @@ from rollbook.comparison.model import Kind
 from rollbook.comparison.results import Better, compared_results
 from rollbook.errors import RecordError
 from rollbook.metrics import catalogue
+from rollbook.metrics.metric import Metric
 from rollbook.records.phase_statistics import PhaseStatistics
 from rollbook.records.record import Record
 from rollbook.sql.grids import open_tables
 
-__all__ = ["Key", "RunValues", "metric_direction", "phase_names", "run_values"]
+__all__ = ["Key", "RunValues", "phase_names", "run_values"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,13 +65,12 @@ def phase_names(run: Record) -> list[str]:
     return list(dict.fromkeys(phase.name for phase in run.hosts.phases)) or ["run"]
 
 
-def metric_direction(name: str) -> Better:
+def _better(metric: Metric) -> Better:
     """The direction of a metric that is better for a benchmark; empty where that depends on the workload.
 
     Less CPU time for the same work is not worse, although a host that does less than its peers is.
     """
-    metric = catalogue.load().get(name)
-    if metric is None or not metric.bad or (metric.unit == "%" and metric.bad == "low"):
+    if not metric.bad or (metric.unit == "%" and metric.bad == "low"):
         return ""
     return "high" if metric.bad == "low" else "low"
 
@@ -95,7 +95,7 @@ def _metrics(run: Record, phase: str) -> Iterator[tuple[Key, float, str]]:
     for name, metric in catalogue.load().items():
         if not (metric.chart and metric.compared) or not (found := rows.get(name)):
             continue
-        better = metric_direction(name)
+        better = _better(metric)
         lengths = [max(1, phases[row.number].end_ns - phases[row.number].start_ns) for row in found]
         yield Key("metric", name, metric.title, metric.unit, better), _mean(found, lengths, "mean"), ""
         if metric.bad and max(row.hosts or 0 for row in found) > 1:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from rollbook.metrics.metric import Metric
+from rollbook.metrics.metric import VALUES, Metric
 
 __all__ = ["LABELS", "Column", "Gauge", "families", "gauge_of"]
 
@@ -189,7 +189,7 @@ def families(tables: Mapping[str, Mapping[str, tuple[str, str]]]) -> dict[str, l
     found: dict[str, list[Column]] = {}
     for table, columns in tables.items():
         for name, (mode, unit) in columns.items():
-            if mode in ("counter", "delta", "gauge"):
+            if mode in VALUES:
                 for column in _columns(table, name, "gauge" if mode == "gauge" else "counter", unit):
                     free = _free(column, found)
                     found.setdefault(free.family, []).append(free)

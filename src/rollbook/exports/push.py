@@ -1,8 +1,8 @@
 """Live push: a process that follows the journal of a recording and sends the metrics to a receiver.
 
 The journal is the buffer, so nothing that the receiver does reaches the recorder: while the receiver is slow or
-unavailable, this process reads on later. What is too old by then is skipped, and every value that the receiver did not
-accept is counted. The end of standard input means that the recording is over.
+unavailable, this process falls behind and catches up later. What is too old by then is skipped, and every value that
+the receiver did not accept is counted. The end of standard input means that the recording is over.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NICE = 5
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What the process has to do, as it reads it from its standard input: the address may contain a password."""
+    """The task of the process, which it reads from standard input because the address may contain a password."""
 
     raw: str
     url: str

@@ -114,7 +114,7 @@ class Receiver:
         return self._plain(f"HTTP {error.code} {error.reason}" + (f": {first}" if first else ""))
 
     def _plain(self, text: str) -> str:
-        """A text of the server that is safe to print and has no secrets, should it repeat some."""
+        """A text of the server, made safe to print and with secrets masked in case the server repeats them."""
         for secret in self._secrets:
             text = text.replace(secret, MASK)
         return mask_command_line([clean(text)])[0][:LONGEST_REASON]

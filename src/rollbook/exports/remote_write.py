@@ -14,7 +14,7 @@ from rollbook.protocol.varint import put_varint
 __all__ = ["Batch", "encode_labels", "encode_time", "snappy"]
 
 VALUE = struct.Struct("<Bd")  # field 1 of a sample
-STALE = struct.pack("<BQ", 0x09, 0x7FF0000000000002)  # a NaN with a meaning of its own
+STALE = struct.pack("<BQ", 0x09, 0x7FF0000000000002)  # the NaN that marks the end of a series
 LITERAL = 1 << 16  # bytes
 
 

@@ -23,9 +23,15 @@ from rollbook.times import iso_time
 
 __all__ = ["write_timeseries"]
 
-# Key of a sample, table, and for lists the type of a row; the others are dicts of all columns by name.
-LISTS: dict[str, tuple[str, type[Facts]]] = {"diskstats": ("diskstats", Disk), "netdev": ("net_dev", Interface)}
-DICTS = {"vmstat": "vmstat", "meminfo": "meminfo", "loadavg": "loadavg"}
+# By key of a sample: the table, and the type of its rows; without one, all columns of the table are written.
+TABLES: dict[str, tuple[str, type[Facts] | None]] = {
+    "diskstats": ("diskstats", Disk),
+    "vmstat": ("vmstat", None),
+    "meminfo": ("meminfo", None),
+    "loadavg": ("loadavg", LoadAvg),
+    "netdev": ("net_dev", Interface),
+}
+LISTS = ("diskstats", "netdev")  # keys with a list of rows; the others have one row
 DROPPED = ("device_number", "extra")  # keys that the tool does not have
 TOGETHER = 10_000  # samples of hosts that are read together
 REPEATED = ("total_kib", "swap_total_kib", "huge_pages_total", "huge_page_kib")  # values that are there by kernel name
@@ -98,36 +104,32 @@ def _samples(
     times: dict[str, list[dt.datetime]] = {}
     for host, ts in found.fetchall():
         times.setdefault(host, []).append(ts)
-    rows = {name: _Rows(connection, hosts, table, record) for name, (table, record) in LISTS.items()}
-    rows |= {name: _Rows(connection, hosts, table, None) for name, table in DICTS.items()}
+    tables = {key: _Rows(connection, hosts, table, row_type) for key, (table, row_type) in TABLES.items()}
 
     def samples(host: str) -> Iterator[dict[str, Any]]:
         for ts in times[host]:
             sample: dict[str, Any] = {"timestamp": iso_time(ts), "hostname": named.get(host) or host}
-            for name in ("diskstats", "vmstat", "meminfo", "loadavg", "netdev"):
-                found = rows[name].at(host, ts)
-                if found:
-                    sample[name] = found if name in LISTS else found[0]
+            for key, rows in tables.items():
+                if found := rows.at(host, ts):
+                    sample[key] = found if key in LISTS else found[0]
             yield sample
 
     for host in hosts:
         yield host, samples(host)
-    for one in rows.values():
-        one.close()
+    for rows in tables.values():
+        rows.close()
 
 
 class _Rows:
     """Reads the rows of one table and some consecutive hosts in order of host and time."""
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, hosts: Sequence[str], table: str, record: type[Facts] | None
+        self, connection: duckdb.DuckDBPyConnection, hosts: Sequence[str], table: str, row_type: type[Facts] | None
     ) -> None:
         self._cursor = connection.cursor()
         self._places = {host: place for place, host in enumerate(hosts)}
         columns = [row[0] for row in self._cursor.execute(f"DESCRIBE {quoted(table)}").fetchall()]
-        fields = (
-            record.__struct_fields__ if record else LoadAvg.__struct_fields__ if table == "loadavg" else columns[3:]
-        )
+        fields = row_type.__struct_fields__ if row_type else columns[3:]
         # Merged gauges have their minimum and maximum beside them. A source that no host had has no columns.
         left_out = {f"{name}_{part}" for name in columns for part in ("min", "max")} | set(fields) - set(columns)
         self._names = [name for name in fields if name not in left_out and name not in (*DROPPED, *REPEATED)]

@@ -21,7 +21,7 @@ LATENCY: dict[str, Any] = {"bad": "high", "negligible": 0.5, "over_time": True, 
 WAITING: dict[str, Any] = {"bad": "high", "negligible": 2.0, "over_time": True}
 LEVEL: dict[str, Any] = {"negligible": 512.0 * MIB}
 EXTRA: dict[str, Any] = {"compared": False, "chart": False}
-"""Columns of `rates` that say again what a chart shows, or more than most readers need."""
+"""Columns of `rates` that repeat what a chart shows, or that few readers need."""
 
 CPU: dict[str, Any] = {"where": {"cpu": "cpu"}}
 CPU_TIME = "(user + nice + system + idle + iowait + irq + softirq + steal)"  # user and nice time contain guest time
@@ -68,8 +68,8 @@ METRICS = (
         watch="CPU",
         summary=True,
     ),
-    Metric("cpu_user", "CPU user", "%", "Time in user space", _cpu("user"), **CPU, **EXTRA),
-    Metric("cpu_system", "CPU system", "%", "Time in the kernel", _cpu("system"), **CPU, **EXTRA),
+    Metric("cpu_user", "CPU user", "%", "Time in user space, without niced tasks", _cpu("user"), **CPU, **EXTRA),
+    Metric("cpu_system", "CPU system", "%", "Time in the kernel, without interrupts", _cpu("system"), **CPU, **EXTRA),
     Metric(
         "cpu_iowait",
         "I/O wait",
@@ -472,10 +472,9 @@ METRICS = (
         "gpu_throttled",
         "GPU throttled",
         "%",
-        "Share of GPUs slowed down by a power or temperature limit",
-        {
-            "gpu": "100 * min(max(throttle_bits - 3, 0), 1)"
-        },  # bits 1 and 2 stand for idle and for clocks set by the user
+        "Share of GPUs with reduced clocks, mostly because of a power or temperature limit",
+        # The lowest two bits mean that the GPU is idle, and that the user has set its clocks.
+        {"gpu": "100 * min(max(throttle_bits - 3, 0), 1)"},
         **GPU,
         bad="high",
         negligible=10.0,
@@ -497,7 +496,7 @@ METRICS = (
 @functools.cache
 def load() -> dict[str, Metric]:
     """All metrics by name, also those of other packages; raises `RollbookError` for one that cannot be used."""
-    from importlib import metadata  # noqa: PLC0415 - looking through all packages takes its time
+    from importlib import metadata  # noqa: PLC0415 - scanning all packages is slow
 
     found = {metric.name: metric for metric in METRICS}
     for entry in metadata.entry_points(group=GROUP):
@@ -509,7 +508,7 @@ def load() -> dict[str, Metric]:
 
 
 def _added(loaded: Any, found: Mapping[str, Metric]) -> dict[str, Metric]:
-    """The metrics of an entry point, which must go with those found so far."""
+    """The metrics of an entry point; raises an error if one is invalid or clashes with those found so far."""
     metrics = [loaded] if isinstance(loaded, Metric) else list(loaded)
     for metric in metrics:
         if not isinstance(metric, Metric):

@@ -1,4 +1,4 @@
-"""The rules of rates, once in Python for samples as they arrive and once in SQL for the tables of a record.
+"""How rates are computed, in Python for samples as they arrive and in SQL for the tables of a record.
 
 A rate is the rise of a counter over the host's own monotonic time between two consecutive reads. There is none across
 a gap of more than two and a half intervals, across a reboot or a suspend, and where a counter was reset. A counter that

@@ -13,7 +13,7 @@ __all__ = ["amount", "clock_span", "number", "outlier_text", "ratio_text", "time
 BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 TIMES = ("ns", "us", "ms", "s")
 SHORT_NS = 300 * 10**9
-RATIO_FROM = 0.5  # of what is negligible: a multiple of less means nothing
+RATIO_FROM = 0.5  # of the negligible difference: a multiple of a smaller value means nothing
 
 
 def number(value: float) -> str:
@@ -45,7 +45,7 @@ def amount(value: float, unit: str) -> str:
 
 
 def ratio_text(value: float, usual: float, threshold: Threshold) -> str:
-    """How many times the usual value it is: `9.1 ×`; empty where the usual value is close to zero."""
+    """The value as a multiple of the usual one: `9.1 ×`; empty if the usual value is close to zero."""
     if abs(usual) < RATIO_FROM * threshold.negligible:
         return ""
     return times(value / usual)

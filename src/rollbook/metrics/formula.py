@@ -51,7 +51,9 @@ class Formula:
             case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div(), right=right):
                 self._check(left)
                 self._check(right)
-            case ast.Call(func=ast.Name(id="min" | "max"), args=[value, ast.Constant(value=int() | float())]):
+            case ast.Call(
+                func=ast.Name(id="min" | "max"), args=[value, ast.Constant(value=int() | float())], keywords=[]
+            ):
                 self._check(value)
             case ast.Constant(value=int() | float()) | ast.Name():
                 pass

@@ -13,7 +13,7 @@ __all__ = ["ABSENT", "STEPS", "Axis", "Grid", "Row", "Scale", "median", "present
 ABSENT = math.nan
 """A cell without a sample. Absent is not zero."""
 
-# Rows and the most buckets for up to that many: about the pixels of a chart, fewer where the page would be too large.
+# The most buckets for up to this many rows: about the pixels of a chart, fewer where the page would be too large.
 WIDTHS = ((16, 1000), (128, 400), (400, 300), (1000, 180), (4000, 60))
 FEWEST = 30
 STEPS = 2000
@@ -33,7 +33,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """Buckets of equal width; the first is centred on the first beat, so that jitter does not move samples."""
+    """Buckets of `beats` beats each; the first is centred on the first beat, so that jitter does not move samples."""
 
     start_ns: int
     width_ns: int
@@ -45,8 +45,8 @@ class Axis:
         """Buckets of one beat each, or of the fewest beats with which all fit."""
         beats = max(1, round((last_ns - first_ns) / interval_ns) + 1)
         most = next((width for limit, width in WIDTHS if rows <= limit), FEWEST)
-        per_bucket = -(-beats // most)
-        return cls(first_ns - interval_ns // 2, per_bucket * interval_ns, -(-beats // per_bucket), per_bucket)
+        per_bucket = math.ceil(beats / most)
+        return cls(first_ns - interval_ns // 2, per_bucket * interval_ns, math.ceil(beats / per_bucket), per_bucket)
 
     def at(self, bucket: int) -> int:
         """The start of a bucket, in nanoseconds."""

@@ -1,4 +1,4 @@
-"""The outliers of a run: hosts and devices that differ from their peers, grouped by what probably is one cause."""
+"""The outliers of a run: hosts and devices that differ from their peers, grouped by probable cause."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Outlier:
 
     @property
     def end_ns(self) -> int:
-        """When it ceased to differ."""
+        """When it stopped differing."""
         return self.axis.at(self.stretch.last + 1)
 
     @property
@@ -97,12 +97,12 @@ def _peers(rows: Sequence[Row], groups: Mapping[str, str], *, devices: bool) -> 
 
 
 def _named_once(outliers: Sequence[Outlier], by_device: Mapping[Metric, Grid]) -> list[Outlier]:
-    """Of a host and its devices one: the host if most of its devices are outliers, else the devices."""
+    """Either a host or its devices, not both: the host if most of its devices are outliers, else the devices."""
     owned = {metric: Counter(row.host for row in grid.rows) for metric, grid in by_device.items()}
     found = Counter((one.row.host, one.metric) for one in outliers if one.row.device)
 
-    def is_device(host: str, metric: Metric) -> bool:
+    def names_devices(host: str, metric: Metric) -> bool:
         number = found[host, metric]
         return number == 1 or 0 < number <= owned[metric][host] / 2
 
-    return [one for one in outliers if bool(one.row.device) == is_device(one.row.host, one.metric)]
+    return [one for one in outliers if bool(one.row.device) == names_devices(one.row.host, one.metric)]

@@ -9,8 +9,7 @@ from typing import Any
 from rollbook.metrics import catalogue
 from rollbook.metrics.counters import HOLD, is_steady, rise
 from rollbook.metrics.metric import Metric, Part, Table, parts_of
-from rollbook.metrics.totals import counted_disks, counted_interfaces, same_mounts
-from rollbook.metrics.views import MOUNTED
+from rollbook.metrics.totals import COUNTED, MOUNTED, same_mounts
 from rollbook.records.hosts import HostResult
 from rollbook.sources.base import Facts
 from rollbook.sources.catalogue import NAMES
@@ -19,7 +18,6 @@ __all__ = ["FACTS", "HostMetrics", "Values", "sampled_sources"]
 
 FACTS = ("block", "net_class", "mountinfo")
 """The facts that decide which devices count in a host's totals."""
-COUNTED = {"diskstats": counted_disks, "net_dev": counted_interfaces}
 # Kept of a host: one that names new devices on every beat must not fill the collector's memory.
 MOST_ROWS, MOST_LISTS = 10_000, 16
 
@@ -139,7 +137,7 @@ class HostMetrics:
         return max(self.least, self.step * table.source.beats(self.step))
 
     def _since(self, part: Part, table: Table, row: Facts, ts: int, mono: int) -> tuple[Facts | None, float]:
-        """The same row in the sample before, and the seconds since; None where there is no rate between the two."""
+        """The same row in the previous sample, and the seconds since; None if there is no rate between the two."""
         key = (part.name, table.source.name, tuple(getattr(row, name) for name in table.keys))
         ts_before, mono_before, before = self._before.get(key, (ts, mono, None))
         self._before[key] = (ts, mono, row)

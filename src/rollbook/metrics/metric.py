@@ -1,4 +1,4 @@
-"""What a metric is: everything that SQL, page, live view, phase statistics, outliers and docs know about it."""
+"""The declaration of a metric: SQL, page, live view, phase statistics, outliers and docs follow from it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rollbook.errors import RollbookError
 from rollbook.metrics.formula import Formula
 from rollbook.metrics.outliers import Threshold
 from rollbook.sources import catalogue as sources
-from rollbook.sources.base import Compare, Source, compare_of
+from rollbook.sources.base import Compare, Source, compare_of, keys_of
 
 __all__ = ["VALUES", "Metric", "Part", "Table", "parts_of"]
 
@@ -81,7 +81,7 @@ class Metric:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Table:
-    """The rows of one sampled table that some metrics come from. Raises `RollbookError` for a metric that cannot be.
+    """The rows of one sampled table that some metrics come from. Raises `RollbookError` for an invalid metric.
 
     `keys` name a row, `free` are those of them that no metric fixes with `where`: they name the device.
     """
@@ -99,10 +99,10 @@ class Table:
         if len({tuple(metric.where) for metric in self.metrics}) > 1:
             raise RollbookError(f"metrics of {self.metrics[0].part}: `where` must fix the same keys in all of them")
 
-    @functools.cached_property
+    @property
     def keys(self) -> tuple[str, ...]:
         """The columns that name a row."""
-        return tuple(name for name, how in compare_of(self.source.row_type).items() if how.mode == "key")
+        return keys_of(self.source.row_type)
 
     @functools.cached_property
     def fixed(self) -> tuple[str, ...]:
@@ -131,7 +131,7 @@ class Table:
 
     @functools.cached_property
     def fields(self) -> dict[str, list[tuple[str, Compare]]]:
-        """For each column in the formulas, the fields of a row that may hold it, and what each says about it."""
+        """For each column in the formulas, the fields of a row that may hold it, and how each compares."""
         fields = compare_of(self.source.row_type)
         dicts = [(name, how) for name, how in fields.items() if how.columns]
         return {name: [(name, fields[name])] if name in fields else dicts for name in self.columns}
@@ -171,7 +171,7 @@ def parts_of(metrics: Mapping[str, Metric]) -> dict[str, Part]:
 
 def _part(name: str, members: list[Metric]) -> Part:
     if members[0].devices and (
-        name in RESERVED or name.startswith("host_") or sources.find(name.removesuffix("_rates"))
+        name in RESERVED or name.startswith(("host_", "counted_")) or sources.find(name.removesuffix("_rates"))
     ):
         raise RollbookError(f"metric {members[0].name}: a view cannot be called {name}")
     weights = {metric.name for metric in members}

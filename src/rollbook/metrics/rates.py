@@ -48,7 +48,7 @@ def rates_of(
 
 
 def _rise(name: str, types: Mapping[str, str], compare: Compare) -> str:
-    """By how much a counter rose since the row before."""
+    """By how much a counter rose since the previous row."""
     top = quoted(compare.wraps) if isinstance(compare.wraps, str) and compare.wraps in types else ""
     wide = types[name].startswith("DECIMAL")
     return rise_sql(quoted(name), quoted(name + " before"), compare, top=top, wide=wide)

@@ -16,8 +16,10 @@ from rollbook.sources.block import Block
 from rollbook.sources.mountinfo import MountInfo
 from rollbook.sources.net_class import Interface
 
-__all__ = ["counted_disks", "counted_interfaces", "same_mounts"]
+__all__ = ["COUNTED", "MOUNTED", "counted_disks", "counted_interfaces", "same_mounts"]
 
+MOUNTED = ("nfs", "nfs_ops")
+"""Tables whose rows may belong to one file system that is mounted at several places and counts once."""
 DISK_KINDS = ("disk", "virtual")
 NOT_A_DISK = re.compile(r"(loop|ram|zram|dm-|md|sr|fd|nbd)\d")
 NOT_A_LINK = re.compile(r"lo$|(bond|br|docker|veth|vlan|vxlan|tun|tap|dummy|virbr|cni|flannel|cali|team|ifb)")
@@ -59,6 +61,10 @@ def _like_a_link(name: str, link: Interface | None) -> bool:
     if link is None:
         return not NOT_A_LINK.match(name) and "." not in name
     return link.kind not in VIRTUAL_LINKS and not link.lower
+
+
+COUNTED = {"diskstats": counted_disks, "net_dev": counted_interfaces}
+"""By table: chooses the devices that count in a host's totals; the others are not in the view of devices."""
 
 
 def same_mounts(names: Iterable[str], results: Sequence[HostResult]) -> dict[str, str]:

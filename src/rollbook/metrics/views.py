@@ -1,6 +1,6 @@
 """The views of a record in SQL, generated from the catalogue: metrics per device, per host, and statistics per phase.
 
-A table that a record does not have is there without rows, a column that a kernel does not have is NULL.
+A table that the record lacks is empty, a column that the kernel lacks is NULL.
 """
 
 from __future__ import annotations
@@ -12,16 +12,13 @@ from rollbook.metrics import catalogue
 from rollbook.metrics.counters import HOLD
 from rollbook.metrics.metric import VALUES, Metric, Part, Table
 from rollbook.metrics.rates import rates_of
+from rollbook.metrics.totals import COUNTED, MOUNTED
 from rollbook.protocol.beats import LONGEST_STEP
 from rollbook.sources.base import Compare
 from rollbook.tables.quoting import quoted, text
 
-__all__ = ["MOUNTED", "Sampled", "host_view", "tables_of", "views_of"]
+__all__ = ["Sampled", "counted_table", "host_view", "tables_of", "views_of"]
 
-COUNTED = {"diskstats": "counted_disks", "net_dev": "counted_interfaces"}
-"""By table: the table of devices that count in a host's totals; the others are not in the view of devices."""
-MOUNTED = ("nfs", "nfs_ops")
-"""Tables whose rows may be of one file system mounted at several places, which counts once."""
 NUMBERS = ("BIGINT", "DOUBLE", "DECIMAL", "INTEGER", "HUGEINT", "FLOAT", "UBIGINT")
 BEAT_TABLES = ("loadavg", "meminfo", "vmstat", "stat")
 SAMPLE_TABLES = (*BEAT_TABLES, "stat_totals")
@@ -72,6 +69,11 @@ class Sampled(NamedTuple):
 def host_view(part: str) -> str:
     """The view with the metrics of a part, one row per host and beat."""
     return f"host_{part}"
+
+
+def counted_table(source: str) -> str:
+    """The table with the devices of a sampled table that count in the totals of their host."""
+    return f"counted_{source}"
 
 
 def views_of(sampled: Mapping[str, Sampled], columns: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
@@ -144,7 +146,7 @@ def _devices(part: Part, sampled: Mapping[str, Sampled]) -> str:
 
 
 def _rows(table: Table, sampled: Sampled) -> str:
-    """The metrics of a table for each device; those that other rows of the device have are put beside each other."""
+    """The metrics of a table for each device; those from several rows of one device are joined into one row."""
     compare = {name: how for name, how in sampled.compare.items() if name in (*table.keys, *table.columns)}
     numbers = {name for name in table.columns if sampled.types.get(name, "").startswith(NUMBERS)}
     known = {name: quoted(name) for name in numbers if name in compare and compare[name].mode in VALUES}
@@ -163,8 +165,8 @@ def _rows(table: Table, sampled: Sampled) -> str:
     device = [f"{_device(table, sampled.types)} AS device"] if table.free else []
     rates = rates_of(relation, types, compare, sampled.step, streamed=sampled.streamed)
     query = f"SELECT {', '.join(['rates.host', 'ts', *device, *values])} FROM ({rates}) rates"  # noqa: S608 - our own names
-    if counted := COUNTED.get(table.source.name):
-        name = quoted(table.free[0])
+    if table.source.name in COUNTED:
+        counted, name = counted_table(table.source.name), quoted(table.free[0])
         query += f" SEMI JOIN {counted} counted ON rates.host = counted.host AND {name} = counted.device"
     return f"{query} GROUP BY ALL" if len(wheres) > 1 else query
 

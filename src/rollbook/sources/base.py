@@ -40,6 +40,8 @@ __all__ = [
     "gauge",
     "info",
     "key",
+    "key_of",
+    "keys_of",
     "same",
     "same_set",
     "unique",
@@ -140,6 +142,17 @@ def compare_of(facts: type[Facts]) -> Mapping[str, Compare]:
         notes = getattr(hint, "__metadata__", ())
         found[name] = next((note for note in notes if isinstance(note, Compare)), info())
     return found
+
+
+@functools.cache
+def keys_of(facts: type[Facts]) -> tuple[str, ...]:
+    """The fields that name a row."""
+    return tuple(name for name, how in compare_of(facts).items() if how.mode == "key")
+
+
+def key_of(row: Facts) -> str:
+    """The name of a row: the values of its key fields."""
+    return " ".join(str(getattr(row, name)) for name in keys_of(type(row)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@
     rates, disks, hosts, facts, meminfo, …   every other table and view of a record, with the rows of all records
 
 Each has a column `run`, the path of the record relative to the results directory. Only what a query names is opened,
-and a record that cannot be read affects no other: its rows are missing, and a line says so.
+and a record that cannot be read affects no other: its rows are missing, and a line reports it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ from rollbook.records.reading import read_regular
 from rollbook.records.summary import RecordSummary
 from rollbook.sql import record_tables
 from rollbook.sql.all_views import add_views, list_views
-from rollbook.sql.connection import CONFIG
+from rollbook.sql.connection import CONFIG, restrict
 from rollbook.sql.record_tables import columns_sql, finding_rows, result_rows
-from rollbook.tables.quoting import literal, text
 from rollbook.tables.reasons import UNREADABLE
 
 __all__ = ["AllRecords", "Rows", "connect_all", "run_name"]
@@ -93,10 +92,7 @@ def connect_all(
         files = add_views(connection, complete, used, problems)
         if {*_words(sql)} & LISTING:
             list_views(connection)
-        paths = ", ".join(text(name) for path in files for name in (path, literal(path)))
-        connection.execute(f"SET allowed_paths = [{paths}]")
-        connection.execute("SET enable_external_access = false")
-        connection.execute("SET lock_configuration = true")
+        restrict(connection, files)
     except UNREADABLE as error:
         connection.close()
         raise RecordError(f"{results}: the records cannot be opened for SQL: {error}") from error
@@ -104,7 +100,7 @@ def connect_all(
 
 
 def _used(connection: duckdb.DuckDBPyConnection, sql: str) -> set[str]:
-    """The tables that a query may read, in lower case; all its words if that cannot be told."""
+    """The tables that a query may read, in lower case; all its words if DuckDB cannot parse it."""
     words = {*_words(sql)}
     try:
         return words if words & ABOUT else {name.lower() for name in connection.get_table_names(sql)}

@@ -9,7 +9,8 @@ from pathlib import Path
 import duckdb
 
 from rollbook.errors import RecordError
-from rollbook.metrics.views import tables_of
+from rollbook.metrics.totals import COUNTED
+from rollbook.metrics.views import counted_table, tables_of
 from rollbook.records.record import Record, RecordHosts
 from rollbook.sources import catalogue
 from rollbook.sql.connection import fill
@@ -20,7 +21,7 @@ from rollbook.tables.reasons import UNREADABLE
 __all__ = ["add_views", "list_views"]
 
 EMPTY = "no_record"  # the schema of a record without data
-INTERNAL = ("counted_disks", "counted_interfaces", "same_mounts")
+INTERNAL = ("same_mounts", *map(counted_table, COUNTED))
 NO_ROWS = f"SELECT NULL::VARCHAR AS run, * FROM {EMPTY}.{{}} WHERE false"  # noqa: S608 - for quoted names
 
 
@@ -29,8 +30,8 @@ def add_views(
 ) -> list[Path]:
     """Create the used tables and views over all of these records; returns the files that they read.
 
-    `used` has names in lower case; those that are no table or view of a record, and those that exist already, are left
-    out. `problems` is extended by a line for each record of which a used table cannot be read.
+    `used` has names in lower case; those that are not a table or view of a record, and those that exist already, are
+    left out. `problems` is extended by a line for each record of which a used table cannot be read.
 
     Tables of samples are read as one list of files. All others depend on their record, on its interval for example:
     each record gets a schema of its own, and a view is the union over these.

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,24 +26,36 @@ import duckdb
 from rollbook.errors import RecordError, UsageError
 from rollbook.metrics.counters import MACROS
 from rollbook.metrics.rates import rates_of, step_macro
-from rollbook.metrics.totals import counted_disks, counted_interfaces, same_mounts
-from rollbook.metrics.views import MOUNTED, Sampled, views_of
+from rollbook.metrics.totals import COUNTED, MOUNTED, same_mounts
+from rollbook.metrics.views import Sampled, counted_table, views_of
 from rollbook.protocol.beats import shell_step
 from rollbook.records.hosts import HostResult
 from rollbook.records.record import Record
 from rollbook.sources import catalogue
-from rollbook.sources.base import SELDOM, Compare, Mode, compare_of
+from rollbook.sources.base import SELDOM, Compare, Mode, compare_of, keys_of
 from rollbook.sql.damage import damaged_tables, replace_damaged
 from rollbook.sql.record_tables import add_facts, add_findings, add_hosts, add_results, add_texts
 from rollbook.tables.parquet import about, empty, in_order
 from rollbook.tables.quoting import literal, parquet, quoted, text
 from rollbook.tables.reasons import UNREADABLE, reason_of
 
-__all__ = ["CONFIG", "connect", "dicts", "fill", "opened", "query", "readable", "relation", "rows", "wants_facts"]
+__all__ = [
+    "CONFIG",
+    "connect",
+    "dicts",
+    "fill",
+    "opened",
+    "query",
+    "readable",
+    "relation",
+    "restrict",
+    "rows",
+    "wants_facts",
+]
 
 CHUNK = 1000
 CONFIG = {"autoinstall_known_extensions": "false", "temp_directory": "", "TimeZone": "UTC"}
-"""Of every connection that runs a user's SQL; the times of a record are UTC, too."""
+"""For every connection that runs a user's SQL. The times of a record are UTC."""
 
 
 def connect(
@@ -79,9 +91,12 @@ def connect(
 
 
 @contextlib.contextmanager
-def opened(run: Record, *, whole: bool = True, rates: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection as of `connect` for the queries of Rollbook itself: `RecordError` if they cannot read a table."""
-    with readable(run), connect(run, whole=whole, rates=rates) as connection:
+def opened(run: Record, *, whole: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection for Rollbook's own queries, without views `<source>_rates`.
+
+    Raises `RecordError` if a query cannot read a table.
+    """
+    with readable(run), connect(run, whole=whole, rates=False) as connection:
         yield connection
 
 
@@ -103,17 +118,21 @@ def _open(
     try:
         connection.execute("SET enable_progress_bar = false")  # it would be mixed into the output
         fill_it(connection, run)
-        paths = [path.resolve() for path in run.series_files().values()]
-        files = ", ".join(text(name) for path in paths for name in (path, literal(path)))
-        connection.execute(f"SET allowed_paths = [{files}]")
         if output is not None:
             connection.execute(f"SET allowed_directories = [{text(output.resolve())}]")
-        connection.execute("SET enable_external_access = false")
-        connection.execute("SET lock_configuration = true")
+        restrict(connection, (path.resolve() for path in run.series_files().values()))
     except UNREADABLE:
         connection.close()
         raise
     return connection
+
+
+def restrict(connection: duckdb.DuckDBPyConnection, files: Iterable[Path]) -> None:
+    """Deny queries access to any file but these and those in allowed directories, and lock this setting."""
+    names = ", ".join(text(name) for path in files for name in (path, literal(path)))
+    connection.execute(f"SET allowed_paths = [{names}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
 
 
 def wants_facts(sql: str) -> bool:
@@ -179,7 +198,7 @@ def fill(
     `facts` and `rates` as for `connect`. With `wanted`, only views of these names and what they need: most of the time
     is spent on views.
     """
-    add_facts(connection, run.hosts, made=facts)
+    add_facts(connection, run.hosts, filled=facts)
     for macro in MACROS:
         connection.execute(macro)
     interval, files = run.hosts.interval_seconds or 1.0, run.series_files()
@@ -214,7 +233,7 @@ def fill(
 
 
 def _needed(views: Mapping[str, str], wanted: Collection[str] | None) -> Mapping[str, str]:
-    """Those of some views, in the order of their creation, that are wanted or named by one that is."""
+    """The views that are wanted and those that they refer to, in the order of creation."""
     if wanted is None:
         return views
     names, needed = list(views), {*wanted}
@@ -242,7 +261,7 @@ def _add_foreign(connection: duckdb.DuckDBPyConnection, files: Mapping[str, Path
 
 
 def _described(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, Compare]:
-    """What each column of a table is, as the file itself says."""
+    """How each column of a table compares, from the metadata of its file."""
     return {name: Compare(cast("Mode", mode), unit) for name, (mode, unit) in about(connection, path).items()}
 
 
@@ -255,17 +274,14 @@ def _counted(connection: duckdb.DuckDBPyConnection, run: Record) -> None:
     by_host: dict[str, list[HostResult]] = {}
     for result in run.hosts.hosts:
         by_host.setdefault(result.name, []).append(result)
-    for table, source, device, choose in (
-        ("counted_disks", "diskstats", "device_name", counted_disks),
-        ("counted_interfaces", "net_dev", "interface_name", counted_interfaces),
-    ):
-        devices = _devices(connection, source, device)
+    for source, choose in COUNTED.items():
+        devices = _devices(connection, source)
         rows = [(host, name) for host, names in devices.items() for name in choose(names, by_host.get(host, []))]
-        add_texts(connection, table, ("host", "device"), iter(rows))
-    # Mounts come and go, so that the one that counts for its file system may be another at every beat.
+        add_texts(connection, counted_table(source), ("host", "device"), iter(rows))
+    # Mounts come and go, so a different one may represent its file system at every beat.
     mounted: dict[str, dict[str, None]] = {}
-    for table in MOUNTED:
-        for host, names in _devices(connection, table, "mount_point").items():
+    for source in MOUNTED:
+        for host, names in _devices(connection, source).items():
             mounted.setdefault(host, {}).update(dict.fromkeys(names))
     mounts = [
         (host, *pair) for host, names in mounted.items() for pair in same_mounts(names, by_host.get(host, [])).items()
@@ -273,10 +289,11 @@ def _counted(connection: duckdb.DuckDBPyConnection, run: Record) -> None:
     add_texts(connection, "same_mounts", ("host", "device", "same"), iter(mounts))
 
 
-def _devices(connection: duckdb.DuckDBPyConnection, table: str, device: str) -> dict[str, list[str]]:
-    """The devices of each host in a table."""
+def _devices(connection: duckdb.DuckDBPyConnection, source: str) -> dict[str, list[str]]:
+    """The devices of each host in a sampled table, by its first key."""
+    device = keys_of(catalogue.source(source).row_type)[0]
     found: dict[str, list[str]] = {}
-    query = f"SELECT DISTINCT host, {device} FROM {table} ORDER BY ALL"  # noqa: S608 - our own names
+    query = f"SELECT DISTINCT host, {device} FROM {source} ORDER BY ALL"  # noqa: S608 - our own names
     for host, name in connection.execute(query).fetchall():
         found.setdefault(host, []).append(name)
     return found

@@ -86,7 +86,7 @@ def changed_tables(connection: duckdb.DuckDBPyConnection, run: Record, sql: str)
 
 
 def mismatches(run: Record, names: Container[str]) -> list[str] | None:
-    """Those of some tables (in lower case) that do not match their hash in the manifest; None without a manifest."""
+    """The tables among `names` (in lower case) that differ from their hash in the manifest; None without a manifest."""
     try:
         entries = {entry.path: entry for entry in read(run.path / "manifest.json", Manifest).files}
     except RecordError:
@@ -101,7 +101,7 @@ def mismatches(run: Record, names: Container[str]) -> list[str] | None:
 
 
 def _used(connection: duckdb.DuckDBPyConnection, sql: str) -> set[str]:
-    """The words of a query, and of the views it names, and so on: every table it reads is among them."""
+    """The words of a query and, recursively, of the views it names: every table it reads is among them."""
     found = connection.execute("SELECT lower(view_name), lower(sql) FROM duckdb_views() WHERE NOT internal").fetchall()
     views: dict[str, str] = dict(found)
     used: set[str] = set()

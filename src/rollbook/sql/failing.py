@@ -1,4 +1,4 @@
-"""Views that fail when they are read: what could not be read must not look like what is not there."""
+"""Views that fail when they are read: unreadable data must not look like missing data."""
 
 from __future__ import annotations
 

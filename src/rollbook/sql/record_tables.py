@@ -18,7 +18,7 @@ from rollbook.records.reading import read_regular
 from rollbook.records.record import Gap, Phase, RecordHosts, SeriesHost
 from rollbook.records.results import results_of
 from rollbook.sources import catalogue
-from rollbook.sources.base import Facts, compare_of
+from rollbook.sources.base import Facts, key_of, keys_of
 from rollbook.sql.failing import create_failing_view
 from rollbook.tables.arrow import Batches, Numbers, Texts
 from rollbook.tables.quoting import quoted
@@ -33,6 +33,7 @@ __all__ = [
     "add_texts",
     "columns_sql",
     "finding_rows",
+    "json_text",
     "result_rows",
 ]
 
@@ -83,20 +84,14 @@ def _add_gaps(connection: duckdb.DuckDBPyConnection, hosts: RecordHosts) -> None
     gaps += [(one.name, source.source, gap) for one in hosts.series for source in one.sources for gap in source.gaps]
     if not gaps:
         return
-    batches = Batches(
-        [
-            {
-                "host": Texts([(host, 1) for host, _, _ in gaps]),
-                "source": Texts([(source, 1) for _, source, _ in gaps]),
-                "start": Numbers("tsn:", array("q", [gap.start_ns for _, _, gap in gaps])),
-                "end": Numbers("tsn:", array("q", [gap.end_ns for _, _, gap in gaps])),
-                "why": Texts([(gap.why, 1) for _, _, gap in gaps]),
-            }
-        ]
-    )
-    connection.register("batches", batches)
-    connection.execute("INSERT INTO gaps SELECT * FROM batches")
-    connection.unregister("batches")
+    rows: dict[str, Texts | Numbers] = {
+        "host": Texts([(host, 1) for host, _, _ in gaps]),
+        "source": Texts([(source, 1) for _, source, _ in gaps]),
+        "start": Numbers("tsn:", array("q", [gap.start_ns for _, _, gap in gaps])),
+        "end": Numbers("tsn:", array("q", [gap.end_ns for _, _, gap in gaps])),
+        "why": Texts([(gap.why, 1) for _, _, gap in gaps]),
+    }
+    _insert(connection, "gaps", rows)
 
 
 def _add_losses(connection: duckdb.DuckDBPyConnection, hosts: RecordHosts) -> None:
@@ -107,30 +102,31 @@ def _add_losses(connection: duckdb.DuckDBPyConnection, hosts: RecordHosts) -> No
     losses = [(one.name, source, loss) for one in hosts.series for source in one.sources for loss in source.losses]
     if not losses:
         return
-    batches = Batches(
-        [
-            {
-                "host": Texts([(host, 1) for host, _, _ in losses]),
-                "source": Texts([(source.source, 1) for _, source, _ in losses]),
-                "kind": Texts([(loss.kind, 1) for _, _, loss in losses]),
-                "samples": Numbers("l", array("q", [loss.samples for _, _, loss in losses])),
-                "partly": Numbers("l", array("q", [loss.partly for _, _, loss in losses])),
-                "due": Numbers("l", array("q", [source.due for _, source, _ in losses])),
-                "stored": Numbers("l", array("q", [source.stored for _, source, _ in losses])),
-                "first": Numbers("tsn:", array("q", [loss.first_ns for _, _, loss in losses])),
-                "last": Numbers("tsn:", array("q", [loss.last_ns for _, _, loss in losses])),
-            }
-        ]
-    )
-    connection.register("batches", batches)
-    connection.execute("INSERT INTO losses SELECT * FROM batches")
+    rows: dict[str, Texts | Numbers] = {
+        "host": Texts([(host, 1) for host, _, _ in losses]),
+        "source": Texts([(source.source, 1) for _, source, _ in losses]),
+        "kind": Texts([(loss.kind, 1) for _, _, loss in losses]),
+        "samples": Numbers("l", array("q", [loss.samples for _, _, loss in losses])),
+        "partly": Numbers("l", array("q", [loss.partly for _, _, loss in losses])),
+        "due": Numbers("l", array("q", [source.due for _, source, _ in losses])),
+        "stored": Numbers("l", array("q", [source.stored for _, source, _ in losses])),
+        "first": Numbers("tsn:", array("q", [loss.first_ns for _, _, loss in losses])),
+        "last": Numbers("tsn:", array("q", [loss.last_ns for _, _, loss in losses])),
+    }
+    _insert(connection, "losses", rows)
+
+
+def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: dict[str, Texts | Numbers]) -> None:
+    """Add rows, given as columns, to a table."""
+    connection.register("batches", Batches([rows]))
+    connection.execute(f"INSERT INTO {table} SELECT * FROM batches")  # noqa: S608 - our own names
     connection.unregister("batches")
 
 
-def add_facts(connection: duckdb.DuckDBPyConnection, hosts: RecordHosts, *, made: bool) -> None:
-    """Create `facts`, thousands of rows for each host; if not `made`, a view that fails with the reason when read."""
+def add_facts(connection: duckdb.DuckDBPyConnection, hosts: RecordHosts, *, filled: bool) -> None:
+    """Create `facts`, thousands of rows for each host; if not `filled`, a view that fails with the reason when read."""
     columns = ("host", "phase", "source", "key", "field", "value")
-    if made:
+    if filled:
         add_texts(connection, "facts", columns, _facts(hosts))
         return
     reason = "the record was opened without its facts"
@@ -192,10 +188,7 @@ def add_texts(
     connection.execute(f"CREATE TABLE {table} ({', '.join(f'{name} VARCHAR' for name in columns)})")
     while chunk := list(islice(rows, CHUNK)):
         texts = [Texts([(value, 1) for value in values]) for values in zip(*chunk, strict=True)]
-        batches = Batches([dict(zip(columns, texts, strict=True))])
-        connection.register("batches", batches)
-        connection.execute(f"INSERT INTO {table} SELECT * FROM batches")  # noqa: S608 - our own names
-        connection.unregister("batches")
+        _insert(connection, table, dict(zip(columns, texts, strict=True)))
 
 
 def _host(name: str, start: HostResult | None, end: HostResult | None, series: SeriesHost | None) -> list[Any]:
@@ -224,22 +217,21 @@ def _facts(hosts: RecordHosts) -> Iterator[tuple[str | None, ...]]:
 
 
 def _values(result: HostResult) -> Iterator[tuple[str, str, str, str | None]]:
-    """Every value of every fact as a text: texts as they are, all else as JSON; dicts by name, as `field.name`."""
+    """Every value of every fact as text; entries of dicts are named `field.name`."""
     for source, fact in result.facts.items():
         for row in fact if isinstance(fact, list) else [fact]:
             if not isinstance(row, Facts) or catalogue.find(source) is None:
-                yield source, "", "", _text(row)
+                yield source, "", "", json_text(row)
                 continue
-            notes = compare_of(type(row))
-            values = msgspec.structs.asdict(row)
-            key = " ".join(str(values[name]) for name, how in notes.items() if how.mode == "key")
-            for field, value in values.items():
+            key, keys = key_of(row), keys_of(type(row))
+            for field, value in msgspec.structs.asdict(row).items():
                 if isinstance(value, dict):
                     for name, one in value.items():
-                        yield source, key, f"{field}.{name}", _text(one)
-                elif notes[field].mode != "key":
-                    yield source, key, field, _text(value)
+                        yield source, key, f"{field}.{name}", json_text(one)
+                elif field not in keys:
+                    yield source, key, field, json_text(value)
 
 
-def _text(value: Any) -> str | None:
+def json_text(value: Any) -> str | None:
+    """A value as text: texts as they are, all else as JSON; None stays None."""
     return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()

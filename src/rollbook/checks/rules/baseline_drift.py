@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from rollbook.checks.changes import changes, unread_sources
 from rollbook.checks.declared import IGNORED
 from rollbook.checks.run_data import Baseline, HostData, RunData
-from rollbook.checks.text import change_text, name_list
+from rollbook.checks.text import findings_by_changes, name_list
 from rollbook.checks.views import COMPARED
 from rollbook.errors import CannotTell
 from rollbook.hosts import fold
@@ -27,23 +27,17 @@ def check(run: RunData) -> Iterator[Finding]:
     """Compare each host with itself in the baseline; one finding per set of changes."""
     assert run.baseline is not None, "Baseline is in NEEDS"
     earlier = {host.name: host for host in run.baseline.hosts_with_data}
-    hosts_by_text: dict[tuple[str, ...], list[str]] = {}
-    changes_by_text: dict[tuple[str, ...], list[Change]] = {}
+    changed: dict[str, list[Change]] = {}
     unread: dict[str, list[str]] = {}
     for host in run.hosts_with_data:
         if host.name in earlier:
             pair = (earlier[host.name], host)
             for source in unread_sources(*pair):
                 unread.setdefault(source, []).append(host.name)
-            changed = (change for change in changes(*pair) if change.mode in COMPARED)
-            found = [change for change in changed if change.field not in IGNORED]
-            texts = tuple(map(change_text, found))
-            if texts:
-                hosts_by_text.setdefault(texts, []).append(host.name)
-                changes_by_text[texts] = found
-    for texts, names in hosts_by_text.items():
-        more = f", and {len(texts) - 1} more" if len(texts) > 1 else ""
-        yield Finding(message=f"{texts[0]}{more} ({fold(names)})", hosts=names, changes=changes_by_text[texts])
+            compared = (change for change in changes(*pair) if change.mode in COMPARED)
+            if found := [change for change in compared if change.field not in IGNORED]:
+                changed[host.name] = found
+    yield from findings_by_changes(changed)
     new = [host.name for host in run.hosts_with_data if host.name not in earlier]
     notes = [f"not in the baseline: {fold(new)}"] if new else []
     if unread:

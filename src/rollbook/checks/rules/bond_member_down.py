@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollbook.checks.run_data import RunData
-from rollbook.hosts import fold
+from rollbook.checks.text import findings_by_text
 from rollbook.records.findings import Finding
 from rollbook.sources.bonding import Bond
 
@@ -20,10 +20,9 @@ ID, SEVERITY, NEEDS = "bond-member-down", "fail", (Bond,)
 
 def check(run: RunData) -> Iterator[Finding]:
     """Members whose link is not up; one finding per bond and member."""
-    found: dict[str, list[str]] = {}
-    for host, bond in run.each(Bond):
-        for member, state in bond.slaves.items():
-            if state != "up":
-                found.setdefault(f"bonding {bond.bond}: {member} is {state}", []).append(host.name)
-    for text, names in found.items():
-        yield Finding(message=f"{text} ({fold(names)})", hosts=names)
+    return findings_by_text(
+        (f"bonding {bond.bond}: {member} is {state}", host.name)
+        for host, bond in run.each(Bond)
+        for member, state in bond.slaves.items()
+        if state != "up"
+    )

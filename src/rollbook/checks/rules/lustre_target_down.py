@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollbook.checks.run_data import RunData
+from rollbook.checks.text import findings_by_text
 from rollbook.errors import CannotTell
 from rollbook.hosts import fold
 from rollbook.records.findings import Finding
@@ -22,15 +23,15 @@ CONNECTED = ("FULL", "IDLE")
 
 def check(run: RunData) -> Iterator[Finding]:
     """Targets that are not connected and clients that are not healthy; one finding per state."""
-    found: dict[str, list[str]] = {}
-    for host, lustre in run.each(Lustre):
-        for target, state in lustre.imports.items():
-            if state not in CONNECTED:
-                found.setdefault(f"lustre: target {target} is {state}", []).append(host.name)
-        if lustre.health is not None and lustre.health != "healthy":
-            found.setdefault(f"lustre: health {lustre.health}", []).append(host.name)
-    for text, names in found.items():
-        yield Finding(message=f"{text} ({fold(names)})", hosts=names)
+    yield from findings_by_text((text, host.name) for host, lustre in run.each(Lustre) for text in _problems(lustre))
     hidden = [host.name for host, lustre in run.each(Lustre) if not lustre.imports]
     if hidden:
         raise CannotTell(f"connections readable only by root on {fold(hidden)}")
+
+
+def _problems(lustre: Lustre) -> Iterator[str]:
+    for target, state in lustre.imports.items():
+        if state not in CONNECTED:
+            yield f"lustre: target {target} is {state}"
+    if lustre.health is not None and lustre.health != "healthy":
+        yield f"lustre: health {lustre.health}"

@@ -3,8 +3,8 @@
 Why: It must last for 500 steps of every accelerator and be five times the memory of all clients, otherwise the page
 cache is measured and not the storage.
 Example: 714000 files, 1071000 needed: 5 × 19278.0 GiB measured / 114660 bytes per sample = …
-Fix: Generate the missing files. Declared, limited and measured memory stand side by side in the evidence: where they
-disagree, the declaration was wrong.
+Fix: Generate the missing files. The finding lists declared, limited and measured memory: if they disagree, the
+declaration is wrong.
 Reference: MLPerf Storage rules 3.1.2
 """
 

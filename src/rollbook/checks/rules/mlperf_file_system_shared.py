@@ -8,15 +8,12 @@ Reference: MLPerf Storage rules 3.4.2, 4.4.2 and 5.4.2
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 
 from rollbook.checks.mlperf import Issue, Validation, finding_for, require_type, round_of, stated
-from rollbook.checks.run_data import Benchmark, RunData
-from rollbook.errors import CannotTell, NotApplicable, RecordError
+from rollbook.checks.run_data import Benchmark, RunData, read_object
+from rollbook.errors import CannotTell, NotApplicable
 from rollbook.records.findings import Compared, Finding
-from rollbook.records.reading import read_regular
 
 ID, SEVERITY, NEEDS = "mlperf-file-system-shared", "fail", (Benchmark,)
 EVIDENCE = "fs_separation.json"
@@ -32,20 +29,13 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     storage = str(stated(run.metadata, "storage.storage_type") or FILE_STORAGE[0])
     if storage not in FILE_STORAGE:
         raise NotApplicable(f"{storage} is object storage, which has no file system")
-    found = _evidence(run.result_directory)
+    directory = run.result_directory
+    found = read_object(directory / EVIDENCE) if directory else {}
     same = found.get("same_filesystem")
     if not isinstance(same, bool):
-        raise CannotTell(f"{EVIDENCE}, in which the tool proves it, is missing or unreadable")
+        raise CannotTell(f"{EVIDENCE}, in which the tool records it, is missing or unreadable")
     yield Compared("data and results on one file system", False, same)
     if same:
         data, results = (found.get(name) or "unknown" for name in ("data_or_chkpt_path", "results_path"))
         text = f"{data} and {results} are on the same file system"
         yield finding_for(Issue(Validation.INVALID, text, "results_dir", "another file system", results))
-
-
-def _evidence(directory: Path | None) -> dict[str, object]:
-    try:
-        found = json.loads(read_regular(directory / EVIDENCE)) if directory else {}
-    except (RecordError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}

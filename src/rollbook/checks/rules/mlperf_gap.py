@@ -1,27 +1,24 @@
-"""Too long a time passed between writing checkpoints and reading them.
+"""Too much time passed between writing checkpoints and reading them.
 
 Why: The reading run must start within 30 s of the end of the writing one, so that nothing is prepared in between. A
 negative gap means that the clocks disagree.
 Example: 226.0 s between writing (20260801_101500) and reading, at most 30 s
-Fix: Start the reading run from the same script; where launching takes longer, say so in the submission.
+Fix: Start the reading run from the same script; if launching takes longer, state this in the submission.
 Reference: MLPerf Storage rules 4.7.1
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, require_type, round_of
+from rollbook.checks.mlperf import Issue, Validation, finding_for, require_type, round_of, time_of
 from rollbook.checks.rules.mlperf_checkpoint_count import count_of
-from rollbook.checks.run_data import Benchmark, RunData
-from rollbook.errors import CannotTell, NotApplicable, RecordError
+from rollbook.checks.run_data import Benchmark, RunData, read_object
+from rollbook.errors import CannotTell, NotApplicable
 from rollbook.records.findings import Compared, Finding
 from rollbook.records.locate import result_directory
-from rollbook.records.reading import read_regular
 
 ID, SEVERITY, NEEDS = "mlperf-gap", "fail", (Benchmark,)
 
@@ -33,7 +30,9 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     require_type(run, "checkpointing")
     if most is None:
         raise NotApplicable(f"round {rules.name} has no such rule")
-    if not only(run.metadata, "read"):
+    if None in (count_of(run.metadata, "read"), count_of(run.metadata, "write")):
+        raise CannotTell("num_checkpoints_write and num_checkpoints_read are not recorded")
+    if not _does_only(run.metadata, "read"):
         raise NotApplicable("not a run that only reads checkpoints")
     wrote = _writing_run(run)
     if wrote is None:
@@ -53,10 +52,10 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
         )
 
 
-def only(metadata: Mapping[str, Any], what: str) -> bool:
-    """Whether a checkpointing run does nothing but `read` or `write`."""
+def _does_only(metadata: Mapping[str, Any], what: str) -> bool:
+    """Whether a checkpointing run is known to do nothing but `read` or `write`."""
     other = "write" if what == "read" else "read"
-    return bool(count_of(metadata, what)) and not count_of(metadata, other)
+    return bool(count_of(metadata, what)) and count_of(metadata, other) == 0
 
 
 def _writing_run(run: RunData) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
@@ -64,29 +63,21 @@ def _writing_run(run: RunData) -> tuple[Mapping[str, Any], Mapping[str, Any]] | 
     if run.path is None:
         return None
     here = result_directory(run.path.resolve())  # `.` is its own parent
-    found = [(_json(path), path.parent) for path in here.parent.glob("*/*_metadata.json") if path.parent != here]
+    found = [(read_object(path), path.parent) for path in here.parent.glob("*/*_metadata.json") if path.parent != here]
     before, model = str(run.metadata.get("run_datetime") or ""), run.metadata.get("model")
     wrote = [
         (data, path)
         for data, path in found
-        if only(data, "write") and data.get("model") == model and str(data.get("run_datetime") or "") <= before
+        if _does_only(data, "write") and data.get("model") == model and str(data.get("run_datetime") or "") <= before
     ]
     if not wrote:
         return None
     data, path = max(wrote, key=lambda one: str(one[0].get("run_datetime")))
-    return data, _json(path / "summary.json")
-
-
-def _json(path: Path) -> Mapping[str, Any]:
-    try:
-        data = json.loads(read_regular(path))
-    except (RecordError, ValueError, RecursionError):
-        return {}
-    return data if isinstance(data, dict) else {}
+    return data, read_object(path / "summary.json")
 
 
 def _began(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> dt.datetime:
-    found = _time(metadata.get("invocation_start_time")) or _time(summary.get("start"))
+    found = time_of(metadata.get("invocation_start_time")) or time_of(summary.get("start"))
     if found is None:
         raise CannotTell(f"invocation_start_time of {metadata.get('run_datetime')} is not recorded")
     return found
@@ -94,9 +85,9 @@ def _began(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> dt.dateti
 
 def _ended(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> dt.datetime:
     """When the hosts were free again: the end of the invocation, else of the last collection after DLIO's end."""
-    if end := _time(metadata.get("invocation_end_time")):
+    if end := time_of(metadata.get("invocation_end_time")):
         return end
-    end = _time(summary.get("end"))
+    end = time_of(summary.get("end"))
     if end is None:
         raise CannotTell(f"invocation_end_time of {metadata.get('run_datetime')} is not recorded")
     return max([end, *_collections(metadata)])
@@ -105,16 +96,7 @@ def _ended(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> dt.dateti
 def _collections(value: Any) -> Iterator[dt.datetime]:
     """The times of all collections in the metadata."""
     below = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    if isinstance(value, Mapping) and (time := _time(value.get("collection_timestamp"))):
+    if isinstance(value, Mapping) and (time := time_of(value.get("collection_timestamp"))):
         yield time
     for one in below:
         yield from _collections(one)
-
-
-def _time(value: Any) -> dt.datetime | None:
-    """A time; those of DLIO are local and have no zone."""
-    try:
-        time = dt.datetime.fromisoformat(str(value))
-    except ValueError:
-        return None
-    return time if time.tzinfo else time.astimezone()

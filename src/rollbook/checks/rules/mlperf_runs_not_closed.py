@@ -2,7 +2,7 @@
 
 Why: All runs of a model are submitted together: one run that is OPEN or INVALID makes the whole result OPEN or INVALID.
 Example: 20260801_120000 is INVALID
-Fix: Repeat the runs of this model after the cause in that run is removed.
+Fix: Remove the cause in that run, then repeat all runs of this model.
 Reference: MLPerf Storage rules, closed and open division
 """
 

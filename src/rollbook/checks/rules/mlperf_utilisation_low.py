@@ -20,7 +20,7 @@ MEAN, WORD = "train_au_mean_percentage", "train_au_meet_expectation"
 
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
-    """The mean utilisation against the workload's, and DLIO's own word where the round goes by it."""
+    """The mean utilisation against the workload's, and DLIO's own verdict if the round uses it."""
     require_type(run, "training")
     rules, model = round_of(run), text_of(run, "model")
     if model not in rules.training.workload:

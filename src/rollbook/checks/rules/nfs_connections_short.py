@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollbook.checks.run_data import RunData
-from rollbook.hosts import fold
+from rollbook.checks.text import findings_by_text
 from rollbook.records.findings import Finding
 from rollbook.sources.nfs import NfsMount
 
@@ -20,10 +20,13 @@ ID, SEVERITY, NEEDS = "nfs-connections-short", "warn", (NfsMount,)
 
 def check(run: RunData) -> Iterator[Finding]:
     """Mounts with fewer connections than `nconnect`; one finding per mount."""
-    found: dict[str, list[str]] = {}
-    for host, mount in run.each(NfsMount):
-        if mount.nconnect is not None and mount.connections < mount.nconnect:
-            connections = "1 connection" if mount.connections == 1 else f"{mount.connections} connections"
-            found.setdefault(f"nfs {mount.mount_point}: {connections}, nconnect={mount.nconnect}", []).append(host.name)
-    for text, names in found.items():
-        yield Finding(message=f"{text} ({fold(names)})", hosts=names)
+    return findings_by_text(
+        (_describe(mount), host.name)
+        for host, mount in run.each(NfsMount)
+        if mount.nconnect is not None and mount.connections < mount.nconnect
+    )
+
+
+def _describe(mount: NfsMount) -> str:
+    connections = "1 connection" if mount.connections == 1 else f"{mount.connections} connections"
+    return f"nfs {mount.mount_point}: {connections}, nconnect={mount.nconnect}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollbook.checks.run_data import RunData
-from rollbook.hosts import fold
+from rollbook.checks.text import findings_by_text
 from rollbook.records.findings import Finding
 from rollbook.sources.pci import Device
 
@@ -20,15 +20,14 @@ ID, SEVERITY, NEEDS = "pcie-link-degraded", "warn", (Device,)
 
 def check(run: RunData) -> Iterator[Finding]:
     """Devices slower than both ends of their link support; one finding per device."""
-    found: dict[str, list[str]] = {}
-    for host, device in run.each(Device):
-        if device.degraded:
-            now = f"{device.link_gts} GT/s × {device.link_width}"
-            best = f"{_less(device.max_link_gts, device.port_link_gts)} GT/s × "
-            best += str(_less(device.max_link_width, device.port_link_width))
-            found.setdefault(f"pci {device.slot} ({device.kind}): {now} instead of {best}", []).append(host.name)
-    for text, names in found.items():
-        yield Finding(message=f"{text} ({fold(names)})", hosts=names)
+    return findings_by_text((_describe(device), host.name) for host, device in run.each(Device) if device.degraded)
+
+
+def _describe(device: Device) -> str:
+    speed = _less(device.max_link_gts, device.port_link_gts)
+    width = _less(device.max_link_width, device.port_link_width)
+    now, best = f"{device.link_gts} GT/s × {device.link_width}", f"{speed} GT/s × {width}"
+    return f"pci {device.slot} ({device.kind}): {now} instead of {best}"
 
 
 def _less(device: float | None, port: float | None) -> float | None:
