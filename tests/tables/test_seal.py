@@ -56,7 +56,7 @@ def bodies(recorded: Path) -> dict[int, bytes]:
     return {sample.source: sample.body for sample in samples if sample.body}
 
 
-def expected_tables(found: Survey) -> dict[str, Rows]:
+def parsed(found: Survey) -> dict[str, Rows]:
     """The rows that tables must hold: every sample parsed in full by its source; rows by host, time and key."""
     tables: dict[str, Rows] = {}
     files = Segments(found)
@@ -87,7 +87,7 @@ def _keys(name: str) -> list[str]:
     return [field for field, how in compare_of(catalogue.source(name).row_type).items() if how.mode == "key"]
 
 
-def read_tables(path: Path) -> dict[str, Rows]:
+def sealed_rows(path: Path) -> dict[str, Rows]:
     """The rows of all tables without nulls; asserts that they are sorted by host, key and time."""
     tables: dict[str, Rows] = {}
     for file in sorted(path.glob("*.parquet")):
@@ -109,7 +109,7 @@ def seal_and_compare(path: Path, **options: Any) -> Sealed:
     """Seal a journal and compare the tables with the results of the parsers."""
     found = survey(path / "raw")
     result = seal(found, path / "series", **options)
-    expected, got = expected_tables(found), read_tables(path / "series")
+    expected, got = parsed(found), sealed_rows(path / "series")
     assert got.keys() == expected.keys()
     for name, rows in expected.items():
         assert got[name] == rows, name
@@ -251,7 +251,7 @@ def test_invented_names_do_not_displace_columns(
             script.sample(START + number * SECOND, {"vmstat": text}, host=host)
     script.close()
     result = seal(survey(tmp_path / "raw"), tmp_path / "series")
-    for (host, *_), row in read_tables(tmp_path / "series")["vmstat"].items():
+    for (host, *_), row in sealed_rows(tmp_path / "series")["vmstat"].items():
         assert {"nr_dirty", "pgfault", f"only_{'abcde'.index(host)}"} <= row.keys()
     excess = {host: [(loss.kind, loss.partly) for loss in losses[0].losses] for host, losses in result.losses.items()}
     assert excess == {host: [("excess", 3)] if number < inventors else [] for number, host in enumerate("abcde")}
@@ -270,7 +270,7 @@ def test_five_thousand_invented_names(tmp_path: Path) -> None:
     inventor, other = derive(tmp_path)[2].series
     assert (inventor.status, inventor.reason) == ("partial", "vmstat: 2 of 2 samples incomplete (excess)")
     assert (other.status, other.reason) == ("complete", "")
-    rows = [row for key, row in read_tables(tmp_path / "series")["vmstat"].items() if key[0] == "other"]
+    rows = [row for key, row in sealed_rows(tmp_path / "series")["vmstat"].items() if key[0] == "other"]
     assert len(rows) == 2
     for row in rows:
         assert {name: row[name] for name in row if name.startswith("nr_")} == {f"nr_{n}": n for n in range(150)}
@@ -328,7 +328,7 @@ def test_names_that_differ_only_in_case(tmp_path: Path, monkeypatch: pytest.Monk
         script.sample(START, {"vmstat": {"/proc/vmstat": text}}, host=host)
     script.close()
     seal(survey(tmp_path / "raw"), tmp_path / "series")
-    rows = {key[0]: row for key, row in read_tables(tmp_path / "series")["vmstat"].items()}
+    rows = {key[0]: row for key, row in sealed_rows(tmp_path / "series")["vmstat"].items()}
     assert [row.pop("mono") > 0 for row in rows.values()] == [True] * 3
     assert rows == {
         "a": {"PGMAJFAULT_3": 7, "counters.host": 3, 'odd"name': 4, "no\\0thing": 5},
@@ -351,7 +351,7 @@ def test_merging(tmp_path: Path, limit: int, merged: int) -> None:
     script.close()
     result = seal(survey(tmp_path / "raw"), tmp_path / "series", max_samples=limit)
     assert result.merged == merged
-    rows = list(read_tables(tmp_path / "series")["vmstat"].values())
+    rows = list(sealed_rows(tmp_path / "series")["vmstat"].values())
     starts = sorted({0, 1, *range(0, 100, merged)}) if merged > 1 else range(100)
     groups = [levels[first:last] for first, last in itertools.pairwise([*starts, 100])]
     assert len(rows) == len(groups) <= (limit or 100)
@@ -390,7 +390,7 @@ def test_merge_groups_follow_beats(tmp_path: Path) -> None:
     result = seal(survey(tmp_path / "raw"), tmp_path / "series", max_samples=11)
     assert result.merged == 2
     kept: dict[str, list[int]] = {"a": [], "b": []}
-    for key, row in read_tables(tmp_path / "series")["vmstat"].items():
+    for key, row in sealed_rows(tmp_path / "series")["vmstat"].items():
         kept[key[0]].append(row["pgfault"])
     assert kept["a"] == kept["b"] == [0, *range(2, 20, 2), 19]
 
@@ -406,7 +406,7 @@ def test_merging_stops_at_a_reboot(tmp_path: Path) -> None:
             script.sample(ts, {"vmstat": text}, mono=number * SECOND)
     script.close()
     seal(survey(tmp_path / "raw"), tmp_path / "series", max_samples=3)
-    rows = read_tables(tmp_path / "series")["vmstat"].values()
+    rows = sealed_rows(tmp_path / "series")["vmstat"].values()
     assert [row["pgfault"] for row in rows] == [1000, 1009, 9]
 
 
