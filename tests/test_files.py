@@ -1,4 +1,4 @@
-"""The atomic write: complete or not at all, private, and never through a symlink."""
+"""Atomic writes: complete or not at all, private, and never through a symlink."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rollbook.files import (
 )
 
 
-def test_a_file_is_private_whatever_the_umask(tmp_path: Path) -> None:
+def test_file_is_private_with_any_umask(tmp_path: Path) -> None:
     """Mode 0600 by default; on request the umask decides."""
     before = os.umask(0)
     try:
@@ -33,8 +33,8 @@ def test_a_file_is_private_whatever_the_umask(tmp_path: Path) -> None:
     assert (tmp_path / "b").stat().st_mode & 0o777 == 0o666
 
 
-def test_a_symlink_is_replaced_and_not_followed(tmp_path: Path) -> None:
-    """Neither the target nor a planted temporary file is followed."""
+def test_symlink_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    """Neither a symlink at the target nor a planted one at a temporary name is followed."""
     (tmp_path / "victim").write_bytes(b"untouched")
     (tmp_path / "a").symlink_to("victim")
     (tmp_path / ".a.part").symlink_to("victim")  # the temporary name of earlier versions
@@ -44,8 +44,8 @@ def test_a_symlink_is_replaced_and_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "a").is_symlink()
 
 
-def test_a_failed_write_keeps_the_old_file_and_leaves_nothing(tmp_path: Path) -> None:
-    """An exception in the block, and any error of the system, leaves the directory as it was."""
+def test_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
+    """After an exception in the block or a system error, the directory is unchanged."""
     write_file(tmp_path / "a", b"old")
     with pytest.raises(ZeroDivisionError), atomic_file(tmp_path / "a") as file:
         file.write(b"%d" % (1 // 0))
@@ -60,7 +60,7 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_nothing(tmp_path: Path) ->
 def test_file_and_directory_are_synced_before_and_after_the_rename(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """First the file, then the rename, then the directory."""
+    """The file is synced before the rename, and the directory after it."""
     events: list[str] = []
 
     def fsync(descriptor: int) -> None:
@@ -78,7 +78,7 @@ def test_file_and_directory_are_synced_before_and_after_the_rename(
 
 
 def test_duckdb_writes_into_the_private_file(tmp_path: Path) -> None:
-    """DuckDB fills the file that was created for it and makes no second one."""
+    """DuckDB writes into the file that was created for it, and creates no other."""
     with atomic_path(tmp_path / "t.parquet") as temporary:
         inode = temporary.stat().st_ino
         duckdb.execute(f"COPY (SELECT 1) TO '{temporary}' (FORMAT parquet, USE_TMP_FILE false)")
@@ -88,7 +88,7 @@ def test_duckdb_writes_into_the_private_file(tmp_path: Path) -> None:
 
 
 def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
-    """Only files with our own temporary names go."""
+    """Only files with our temporary names are removed."""
     (tmp_path / "series").mkdir()
     (tmp_path / "series" / ".a.parquet.0123456789abcdef.part").touch()
     (tmp_path / "kept.part").touch()
@@ -97,7 +97,7 @@ def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
 
 
 def test_directories_of_killed_processes_are_removed(tmp_path: Path) -> None:
-    """Those of living processes stay, however old, and so do those of others."""
+    """Directories of living processes and of other programs stay, regardless of age."""
     code = "import sys, time; from pathlib import Path; from rollbook.files import temporary_directory\n"
     code += "with temporary_directory(Path(sys.argv[1])) as path: print(path, flush=True); time.sleep(600)"
     started = [

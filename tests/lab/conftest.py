@@ -1,4 +1,4 @@
-"""Lab hosts, for the tests of this directory only: they wait more than they work, and run in a stage of their own."""
+"""Lab hosts, for the tests of this directory only: these tests mostly wait, and run in a stage of their own."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ def lab(session_lab: Lab) -> Iterator[Lab]:
 
 @pytest.fixture
 def make_lab() -> Iterator[Callable[..., Lab]]:
-    """Make labs of one's own, `make_lab(2, max_startups="2:90:4")`; they end with the test."""
+    """Create labs for one test, such as `make_lab(2, max_startups="2:90:4")`; they end with the test."""
     with contextlib.ExitStack() as stack:
         yield lambda *args, **options: stack.enter_context(Lab(*args, **options))

@@ -1,4 +1,4 @@
-"""`rollbook bundle` over real sshd: what could be collected is there, and every node has a status and a reason."""
+"""`rollbook bundle` over real sshd: everything readable is collected, every node has a status and a reason."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ import pytest
 from rollbook.bundle.archive import pack
 from rollbook.bundle.directory import read_summary
 from rollbook.testing import Lab, LabHost
-from tests.lab.test_snapshot import arguments, nothing_left
 from tests.support.bundles import read_cases
+from tests.support.commands import ROLLBOOK, over_ssh
 from tests.support.kube_record import KubeRecord, canary_container, kube_record, write_kubeconfig
-from tests.support.launchers import heard
-from tests.support.waits import READ_PAUSE, until, until_sampled
+from tests.support.launchers import read_progress
+from tests.support.waits import READ_PAUSE, until, until_no_processes, until_sampled
 
 ITEMS = """
 [lab-hang]
@@ -58,7 +58,7 @@ def items_of(node: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def journal(*lines: str) -> str:
-    """A program that prints these lines as the kernel log of this boot, and nothing else."""
+    """A `journalctl` that prints these lines as the kernel log of this boot, and has no other logs."""
     text = "\n".join(lines)
     return f"""#!/bin/sh
 case "$*" in *-1*) exit 0 ;; *-k*) cat <<'END'
@@ -68,8 +68,8 @@ END
 """
 
 
-def stamped(lines: Iterable[str]) -> list[str]:
-    """Lines as the journal prints them, a second apart."""
+def journal_lines(lines: Iterable[str]) -> list[str]:
+    """Lines in the format of the journal, one per second."""
     now = dt.datetime.now(dt.UTC).replace(microsecond=0) - dt.timedelta(minutes=10)
     return [
         f"{(now + dt.timedelta(seconds=at)).strftime('%Y-%m-%dT%H:%M:%S.000000+0000')} node kernel: {line}"
@@ -106,11 +106,11 @@ def kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kube
 
 
 @pytest.mark.needs("kubectl")
-def test_every_kind_of_node(lab: Lab, kubernetes: KubeRecord, tmp_path: Path) -> None:
-    """Eight nodes, seven of them with a fault: what could be collected is there, every fault has its line."""
+def test_nodes_with_different_faults(lab: Lab, kubernetes: KubeRecord, tmp_path: Path) -> None:
+    """Eight nodes, seven with a fault: everything readable is collected, and each fault is found with its line."""
     healthy, hanging, full, large, unreachable, dropping, faulty, secret = lab.hosts
     for host in (healthy, hanging, full, large, dropping, secret):
-        host.programs({"journalctl": journal(*stamped(["usb 1-1: new high-speed USB device number 2"]))})
+        host.programs({"journalctl": journal(*journal_lines(["usb 1-1: new high-speed USB device number 2"]))})
     hanging.overlay({"/etc/lab-hang": ""})
     full.run(["sh", "-c", "mount -t tmpfs -o size=64k none /tmp; cat /dev/zero > /tmp/full"])
     large.run(["mount", "-t", "tmpfs", "none", "/var/log"], check=True)
@@ -121,13 +121,13 @@ def test_every_kind_of_node(lab: Lab, kubernetes: KubeRecord, tmp_path: Path) ->
     cases = {path.stem: read_cases(path).hits for path in sorted((DATA / "rules").glob("*.toml"))}
     planted = {rule: list(dict.fromkeys((hits[0], hits[-1]))) for rule, hits in cases.items() if hits}
     assert len(planted) > 20
-    faulty.programs({"journalctl": journal(*stamped(line for lines in planted.values() for line in lines))})
+    faulty.programs({"journalctl": journal(*journal_lines(line for lines in planted.values() for line in lines))})
     secrets = plant_canaries(secret, kubernetes)
     assert len(secrets) > 60
     (tmp_path / "items.toml").write_text(ITEMS)
     output = tmp_path / "results"
     done = subprocess.run(
-        arguments(lab, "bundle", [host.name for host in lab.hosts], "-o", str(output), "--items",
+        over_ssh(lab, "bundle", [host.name for host in lab.hosts], "-o", str(output), "--items",
                   str(tmp_path / "items.toml"), "--command", "printf '%s\\n' 'a  \"b\"' | tr a c", "--timeout", "120",
                   "--kubectl-context", "lab"),
         capture_output=True, text=True, check=False,
@@ -166,7 +166,7 @@ def test_every_kind_of_node(lab: Lab, kubernetes: KubeRecord, tmp_path: Path) ->
     assert not {word for word in secrets for data in everything if word.encode() in data}
     assert len(json.loads((path / f"nodes/{secret.name}/redactions.json").read_bytes())["redactions"]) > 40
     assert not [word for word in secrets if word in done.stdout + done.stderr]
-    nothing_left([host for host in lab.hosts if host is not secret])
+    until_no_processes([host for host in lab.hosts if host is not secret])
 
 
 def check_findings(path: Path, planted: dict[str, list[str]], faulty: str, healthy: str) -> None:
@@ -190,14 +190,14 @@ def check_findings(path: Path, planted: dict[str, list[str]], faulty: str, healt
 @pytest.mark.parametrize("victim", ["collector", "agent", "node"])
 @pytest.mark.parametrize("read", [0, 4])
 def test_killed_over_ssh(lab: Lab, tmp_path: Path, victim: str, read: int) -> None:
-    """Killed after this many items: the bundle is valid, nothing is left, and resuming reads what is missing."""
+    """Killed after this many items: the bundle is valid, no process is left, and resuming reads the missing items."""
     host = lab.hosts[0]
     names = [f"item-{number}" for number in range(8)]
     (tmp_path / "items.toml").write_text(
         "".join(f"[{name}]\ntitle = ''\ncommands = ['sleep 0.3; seq 20000; echo {name}']\n" for name in names)
     )
     chosen = [word for name in names for word in ("--item", name)]
-    argv = arguments(lab, "bundle", [host.name], "-o", str(tmp_path), "--items", str(tmp_path / "items.toml"), *chosen)
+    argv = over_ssh(lab, "bundle", [host.name], "-o", str(tmp_path), "--items", str(tmp_path / "items.toml"), *chosen)
 
     def items_read() -> int:
         return sum(path.read_bytes().count(b'{"item":') for path in tmp_path.glob("bundle/*/nodes/*/state.jsonl"))
@@ -213,9 +213,9 @@ def test_killed_over_ssh(lab: Lab, tmp_path: Path, victim: str, read: int) -> No
     [path] = (tmp_path / "bundle").iterdir()
     before = {item.id: item for item in read_summary(path).results[0].items if item.status == "complete"}
     assert len(before) >= read
-    nothing_left([host])
+    until_no_processes([host])
     done = subprocess.run(
-        arguments(lab, "bundle", [host.name], "--resume", str(path)), capture_output=True, text=True, check=False
+        over_ssh(lab, "bundle", [host.name], "--resume", str(path)), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     [after] = summary_of(path)["results"]
@@ -224,10 +224,10 @@ def test_killed_over_ssh(lab: Lab, tmp_path: Path, victim: str, read: int) -> No
     assert all(items_of(after)[name]["files"][0]["sha256"] == item.files[0].sha256 for name, item in before.items())
 
 
-def test_a_run_that_loses_hosts(lab: Lab, tmp_path: Path) -> None:
-    """The report comes from the lost hosts only: what one of them still gives, and why the other gives nothing."""
+def test_bundle_after_a_run_that_lost_hosts(lab: Lab, tmp_path: Path) -> None:
+    """Only lost hosts are collected: one can still be read, the other is refused with a reason."""
     gone, broken, fine = lab.hosts[:3]
-    argv = arguments(
+    argv = over_ssh(
         lab, "run", [host.name for host in (gone, broken, fine)], "--results-dir", str(tmp_path), "--interval", "1",
         "--bundle-on-failure", "--", "sh", "-c", f"while [ ! -e {tmp_path}/lost ]; do sleep 0.1; done",
     )  # fmt: skip
@@ -238,7 +238,7 @@ def test_a_run_that_loses_hosts(lab: Lab, tmp_path: Path) -> None:
         broken.run(["pkill", "-KILL", "-f", "binascii"])
         [raw] = tmp_path.glob("*/*/raw")
         names = [host.name for host in (gone, broken, fine)]
-        until(lambda: all(heard(raw, names)[host.name].lost for host in (gone, broken)), pause=READ_PAUSE)
+        until(lambda: all(read_progress(raw, names)[host.name].lost for host in (gone, broken)), pause=READ_PAUSE)
         (tmp_path / "lost").touch()
         output = run.communicate()[0]
     [path] = tmp_path.glob("*/*/bundle")
@@ -251,19 +251,19 @@ def test_a_run_that_loses_hosts(lab: Lab, tmp_path: Path) -> None:
     assert '"page":"bundle/index.html"' in page
 
 
-def test_a_dropped_node_is_resumed(lab: Lab, tmp_path: Path) -> None:
-    """A node that disappears without a word is partial; resuming reads only what is missing."""
+def test_dropped_node_is_resumed(lab: Lab, tmp_path: Path) -> None:
+    """A node whose session is killed is partial; resuming reads only the missing items."""
     host = lab.hosts[0]
     host.overlay({"/etc/lab-drop": ""})
     (tmp_path / "items.toml").write_text(ITEMS)
     more = ["--items", str(tmp_path / "items.toml"), "--tag", "system", "--item", "lab-drop", "--item", "packages"]
-    argv = arguments(lab, "bundle", [host.name], "-o", str(tmp_path), *more)
+    argv = over_ssh(lab, "bundle", [host.name], "-o", str(tmp_path), *more)
     assert subprocess.run(argv, capture_output=True, check=False).returncode == 3
     [path] = (tmp_path / "bundle").iterdir()
     [before] = summary_of(path)["results"]
     assert before["status"] == "partial"
     host.reset()
-    argv = arguments(lab, "bundle", [host.name], "--resume", str(path))
+    argv = over_ssh(lab, "bundle", [host.name], "--resume", str(path))
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     [after] = summary_of(path)["results"]
@@ -273,14 +273,14 @@ def test_a_dropped_node_is_resumed(lab: Lab, tmp_path: Path) -> None:
     assert all(items_of(after)[name] == item for name, item in read.items())
 
 
-def test_a_file_system_that_hangs(lab: Lab, tmp_path: Path) -> None:
-    """A path on a file server that does not answer affects only its item, and the session ends."""
+def test_hung_file_system(lab: Lab, tmp_path: Path) -> None:
+    """A path on a hung file server affects only its item, and the session ends."""
     host = lab.hosts[0]
     host.hang_mount("/mnt/hang")
     (tmp_path / "items.toml").write_text(
         '[stuck]\ntitle = "a file that hangs"\npaths = ["/mnt/hang/file"]\nseconds = 1\npriority = 1\n'
     )
-    argv = arguments(
+    argv = over_ssh(
         lab, "bundle", [host.name], "-o", str(tmp_path), "--items", str(tmp_path / "items.toml"), "--item", "stuck",
         "--item", "os", "--timeout", "60",
     )  # fmt: skip
@@ -293,19 +293,18 @@ def test_a_file_system_that_hangs(lab: Lab, tmp_path: Path) -> None:
     assert node["ElapsedTime"] < 30
 
 
-def test_a_bundle_is_a_snapshot(lab: Lab, tmp_path: Path) -> None:
-    """Diff, check, describe and verify read a bundle; only its owner can."""
+def test_bundle_is_read_like_a_snapshot(lab: Lab, tmp_path: Path) -> None:
+    """`diff`, `check`, `describe` and `verify` read a bundle; its files are private to the owner."""
     names = [host.name for host in lab.hosts[:2]]
-    argv = arguments(lab, "bundle", names, "-o", str(tmp_path), "--item", "os")
+    argv = over_ssh(lab, "bundle", names, "-o", str(tmp_path), "--item", "os")
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     [path] = (tmp_path / "bundle").iterdir()
     assert {oct(one.stat().st_mode & 0o777) for one in path.rglob("*") if one.is_file()} == {"0o600"}
     assert {oct(one.stat().st_mode & 0o777) for one in [path, *path.rglob("*")] if one.is_dir()} == {"0o700"}
-    rollbook = arguments(lab, "", [])[:3]
     for command in (["verify"], ["describe"], ["check"]):
-        ran = subprocess.run([*rollbook, *command, str(path)], capture_output=True, text=True, check=False)
+        ran = subprocess.run([*ROLLBOOK, *command, str(path)], capture_output=True, text=True, check=False)
         assert ran.returncode in {0, 1}, (command, ran.stderr)
     one, other = (f"{path}:{name}" for name in names)
-    ran = subprocess.run([*rollbook, "diff", one, other], capture_output=True, text=True, check=False)
+    ran = subprocess.run([*ROLLBOOK, "diff", one, other], capture_output=True, text=True, check=False)
     assert ran.returncode in {0, 1}, ran.stderr

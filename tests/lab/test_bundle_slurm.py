@@ -42,8 +42,8 @@ def test_controller_view(cluster: SlurmLab, tmp_path: Path) -> None:
     assert part.redactions
 
 
-def test_a_controller_that_does_not_answer(cluster: SlurmLab, tmp_path: Path) -> None:
-    """Every query ends within its time, and says why it failed."""
+def test_controller_does_not_answer(cluster: SlurmLab, tmp_path: Path) -> None:
+    """Every query ends within its timeout and has a reason."""
     environ = {**cluster.environ, "SLURM_CONF": str(tmp_path / "slurm.conf")}
     text = Path(cluster.environ["SLURM_CONF"]).read_text()
     lines = [line if not line.startswith("SlurmctldPort") else "SlurmctldPort=9" for line in text.splitlines()]
@@ -55,7 +55,7 @@ def test_a_controller_that_does_not_answer(cluster: SlurmLab, tmp_path: Path) ->
 
 
 def test_without_slurm(tmp_path: Path) -> None:
-    """One item that says so."""
+    """Without Slurm there is one item, with the status absent."""
     results, _ = asyncio.run(slurm.collect(tmp_path, salt=b"s", window=Window(), environ={"PATH": str(tmp_path)}))
     assert [(item.id, item.status) for item in results] == [("slurm", "absent")]
     assert list(tmp_path.iterdir()) == []

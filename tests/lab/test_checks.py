@@ -1,4 +1,4 @@
-"""Checks over real hosts: a cluster in which six hosts differ in one thing each, and the same cluster uniform."""
+"""Checks over real hosts: a uniform cluster, and the same cluster with six hosts that differ in one property each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NFS = (
     "900 1 0:77 / /data rw,relatime shared:9 - nfs4 filer:/data "
     "rw,vers=4.2,rsize={rsize},wsize=1048576,hard,proto=tcp,nconnect=8,clientaddr={address},addr=10.9.9.9\n"
 )
-# /proc/self/mountinfo belongs to each process, so that no file can be laid over it: a Python that reads another.
+# /proc/self/mountinfo differs per process, so no file can be mounted over it: this Python reads another file instead.
 PYTHON = """#!/usr/bin/env python3
 import os, sys
 plain = os.open
@@ -29,8 +29,8 @@ exec(code)
 GOVERNOR = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
 
 
-def dress(host: LabHost, *, rsize: int = 1048576, governor: str = "performance") -> None:
-    """Give a host what every host of the cluster has: quiet, a governor, an NFS mount."""
+def set_up(host: LabHost, *, rsize: int = 1048576, governor: str = "performance") -> None:
+    """Give a host the properties of every host of the cluster: a low load, a governor, an NFS mount."""
     mounts = host.run(["cat", "/proc/self/mountinfo"], check=True).stdout
     host.overlay(
         {
@@ -43,7 +43,7 @@ def dress(host: LabHost, *, rsize: int = 1048576, governor: str = "performance")
 
 
 def check(lab: Lab, *options: str) -> tuple[int, dict[str, Any]]:
-    """`rollbook check --json` over all hosts of the lab: exit code and document."""
+    """Run `rollbook check --json` for all hosts of the lab; returns exit code and document."""
     argv = [*ROLLBOOK, "check", "--json", "--fail-on", "warn", "--via", "ssh", "--python", "mounted-python"]
     argv += ["-w", ",".join(lab.names), "--ssh-config", str(lab.ssh_config), *options]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
@@ -51,8 +51,8 @@ def check(lab: Lab, *options: str) -> tuple[int, dict[str, Any]]:
     return done.returncode, json.loads(done.stdout)
 
 
-def found(document: dict[str, Any]) -> dict[str, list[str]]:
-    """Rule to hosts, of everything that was found."""
+def findings_by_rule(document: dict[str, Any]) -> dict[str, list[str]]:
+    """The hosts of the findings of each rule that has findings."""
     return {
         result["id"]: sorted(host for finding in result["findings"] for host in finding["hosts"])
         for result in document["rules"]
@@ -60,13 +60,13 @@ def found(document: dict[str, Any]) -> dict[str, list[str]]:
     }
 
 
-def test_uniform_and_odd(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
-    """Each odd host is found and named and nothing else is; the uniform cluster gives no finding at all."""
+def test_only_hosts_that_differ_are_found(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
+    """A uniform cluster has no finding; each host that differs is found by one rule, and no other host is."""
     lab = make_lab(16, max_startups="64:30:128", kind="namespaces")
     for host in lab:
-        dress(host)
+        set_up(host)
     code, uniform = check(lab)
-    assert (found(uniform), code) == ({}, 0)
+    assert (findings_by_rule(uniform), code) == ({}, 0)
     assert uniform["outcomes"]["pass"] > 40
 
     lab["node02"].mtu(9000)
@@ -75,13 +75,13 @@ def test_uniform_and_odd(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
     lab["node04"].overlay({"/proc/meminfo": meminfo.replace(str(total), str(total * 9 // 10))})
     release = lab["node06"].run(["uname", "-r"], check=True).stdout.strip()
     lab["node06"].overlay({"/proc/sys/kernel/osrelease": f"{release}-old\n"})
-    dress(lab["node08"], governor="powersave")
+    set_up(lab["node08"], governor="powersave")
     lab["node10"].overlay({"/etc/machine-id": lab["node11"].run(["cat", "/etc/machine-id"]).stdout})
-    dress(lab["node12"], rsize=65536)
+    set_up(lab["node12"], rsize=65536)
 
-    code, odd = check(lab)
+    code, differing = check(lab)
     assert code == 1
-    assert found(odd) == {
+    assert findings_by_rule(differing) == {
         "mtu-mismatch": ["node02"],
         "memory-mismatch": ["node04"],
         "kernel-mismatch": ["node06"],
@@ -89,7 +89,8 @@ def test_uniform_and_odd(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
         "machine-id-duplicate": ["node10", "node11"],
         "shared-mount-mismatch": ["node12"],
     }
-    messages = {result["id"]: result["findings"][0]["message"] for result in odd["rules"] if result.get("findings")}
+    results = [result for result in differing["rules"] if result.get("findings")]
+    messages = {result["id"]: result["findings"][0]["message"] for result in results}
     assert messages["mtu-mismatch"] == "net_class eth0: mtu 1500 bytes on 15 of 16 hosts; 9000 bytes on node02"
     mount = "shared_mounts /data: super_options rsize=1048576 on 15 of 16 hosts; rsize=65536 on node12"
     assert messages["shared-mount-mismatch"] == mount
@@ -98,8 +99,8 @@ def test_uniform_and_odd(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
     silence.write_text(
         "".join(
             f'[[silence]]\nrule = "{rule}"\nhosts = "{",".join(hosts)}"\nreason = "known"\nuntil = 2999-12-31\n'
-            for rule, hosts in found(odd).items()
+            for rule, hosts in findings_by_rule(differing).items()
         )
     )
     code, silenced = check(lab, "--silence", str(silence))
-    assert (code, found(silenced)) == (0, found(odd))
+    assert (code, findings_by_rule(silenced)) == (0, findings_by_rule(differing))

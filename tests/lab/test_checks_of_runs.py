@@ -1,4 +1,4 @@
-"""A real run in which hosts fall ill: what happened is found from the record alone, and the record verifies."""
+"""A real run in which hosts have faults: checks find them from the record alone, and the record verifies."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from rollbook.records.document import encode, read
 from rollbook.records.record import Record, RecordHosts
 from rollbook.testing import Lab, LabHost
 from tests.support.commands import ROLLBOOK
-from tests.support.launchers import back, heard
+from tests.support.launchers import have_returned, read_progress
 from tests.support.waits import READ_PAUSE, until
 
 ERRORS = "/sys/devices/system/edac/mc/mc0/ce_count"
 DRIVE = {
     "/sys/class/nvme/nvme0/transport": "pcie\n",
-    "/sys/class/nvme/nvme1/transport": "tcp\n",  # it does not answer
+    "/sys/class/nvme/nvme1/transport": "tcp\n",  # the program fails for it
     "/run/health": '{"critical_warning":0,"percent_used":3,"media_errors":4}\n',
 }
 NVME = """#!/bin/sh
@@ -37,9 +37,9 @@ while not pathlib.Path(sys.argv[2]).exists():
 """
 
 
-def recorded(lab: Lab, directory: Path, meanwhile: Callable[[], None]) -> Path:
-    """The record of a run of a command during which `meanwhile` happens."""
-    began, done = directory / "began", directory / "done"
+def record_run(lab: Lab, directory: Path, meanwhile: Callable[[], None]) -> Path:
+    """Run a command and call `meanwhile` while it runs; returns the record."""
+    started, done = directory / "started", directory / "done"
     argv = [*ROLLBOOK, "run", "--results-dir", str(directory / "results"), "--type", "training", "--no-report"]
     argv += ["--timeseries-interval", "0.5", "--ssh-config", str(lab.ssh_config), "-w", ",".join(lab.names)]
     argv += [
@@ -53,23 +53,23 @@ def recorded(lab: Lab, directory: Path, meanwhile: Callable[[], None]) -> Path:
         sys.executable,
         "-c",
         WAIT,
-        str(began),
+        str(started),
         str(done),
     ]
     with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "200"}) as run:
         try:
-            until(began.exists)
+            until(started.exists)
             meanwhile()
         finally:
             done.touch()
-        _, said = run.communicate(timeout=120)
-    assert run.returncode == 0, said
+        _, messages = run.communicate(timeout=120)
+    assert run.returncode == 0, messages
     (path,) = (directory / "results" / "training").iterdir()
     return path
 
 
-def found(document: dict[str, Any]) -> dict[str, list[str]]:
-    """Rule to hosts, of everything that was found."""
+def findings_by_rule(document: dict[str, Any]) -> dict[str, list[str]]:
+    """The hosts of the findings of each rule that has findings."""
     return {
         result["id"]: sorted({host for finding in result["findings"] for host in finding.get("hosts", [])})
         for result in document["rules"]
@@ -77,35 +77,35 @@ def found(document: dict[str, Any]) -> dict[str, list[str]]:
     }
 
 
-def plug(host: LabHost) -> None:
-    """Give a host a second card; its cable's other end is on the host too."""
+def add_network_card(host: LabHost) -> None:
+    """Give a host a second network card; the other end of its cable is on the same host."""
     host.run(["ip", "link", "add", "eth1", "type", "veth", "peer", "name", "cable"], check=True)
     address = f"192.168.77.{int(host.name[-2:])}/24"
     for command in (f"addr add {address} dev eth1", "link set eth1 up", "link set cable up"):
         host.run(["ip", *command.split()], check=True)
 
 
-def test_what_went_wrong_is_in_the_record(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
-    """One loses a link, one boots, one counts memory errors, one those of a drive; a fifth is well and not named."""
+def test_faults_during_a_run_are_found_in_its_record(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
+    """A lost link, a reboot, memory errors and drive errors are found on their hosts; a fifth host has no finding."""
     lab = make_lab(5, kind="namespaces")
     for host in lab:
         host.overlay({ERRORS: "7\n", "/proc/loadavg": "0.01 0.01 0.01 1/100 4242\n"})
         host.overlay(DRIVE)
         host.programs({"nvme": NVME})
-        plug(host)
+        add_network_card(host)
 
-    def fall_ill() -> None:
+    def cause_faults() -> None:
         lab["node01"].run(["ip", "link", "set", "cable", "down"], check=True)
         lab["node02"].reboot()
-        plug(lab["node02"])
+        add_network_card(lab["node02"])
         lab["node03"].overlay({ERRORS: "19\n"})
         lab["node04"].overlay({"/run/health": DRIVE["/run/health"].replace("4}", "6}")})
         (raw,) = tmp_path.glob("results/*/*/raw")
-        until(lambda: back(heard(raw, lab.names), ["node02"], 0), pause=READ_PAUSE)
+        until(lambda: have_returned(read_progress(raw, lab.names), ["node02"], 0), pause=READ_PAUSE)
 
-    path = recorded(lab, tmp_path, fall_ill)
+    path = record_run(lab, tmp_path, cause_faults)
     document = json.loads((path / "findings.json").read_bytes())
-    named = found(document)
+    named = findings_by_rule(document)
     assert named["link-changed"] == ["node01"]
     assert named["host-rebooted"] == ["node02"]
     assert named["memory-errors"] == ["node03"]
@@ -113,10 +113,10 @@ def test_what_went_wrong_is_in_the_record(make_lab: Callable[..., Lab], tmp_path
     assert "node05" not in {host for hosts in named.values() for host in hosts}
     findings = {result["id"]: result.get("findings", []) for result in document["rules"]}
     assert findings["nvme-media-errors"][0]["message"] == "nvme_smart nvme0: media_errors rose by 2 (node04)"
-    away, hosts = findings["host-rebooted"][0]["evidence"], Record.open(path).hosts
-    assert hosts.started_ns < away["start_ns"] < away["end_ns"] < hosts.ended_ns
+    gap, hosts = findings["host-rebooted"][0]["evidence"], Record.open(path).hosts
+    assert hosts.started_ns < gap["start_ns"] < gap["end_ns"] < hosts.ended_ns
     again = json.loads(encode(engine.check(open_run_data(path))))
-    assert found(again) == named
+    assert findings_by_rule(again) == named
 
     assert verify(path).problems == []
     assert encode(read(path / "hosts.json", RecordHosts)) == (path / "hosts.json").read_bytes()

@@ -15,7 +15,7 @@ from tests.support.waits import until
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_ssh(check: Check, lab: Lab) -> None:
-    """Through real sshd; nothing runs on the host afterwards."""
+    """Each conformance check passes; no process is left on the host."""
     run_check(check, Ssh(ssh_config=str(lab.ssh_config)), Host("node01"))
     until(lambda: not lab["node01"].processes())
 

@@ -6,28 +6,16 @@ import json
 import signal
 import subprocess
 
-from rollbook.hosts import fold
 from rollbook.testing import Lab
-from tests.support.commands import ROLLBOOK
-from tests.support.waits import until
-
-
-def arguments(lab: Lab, hosts: list[str], *more: str) -> list[str]:
-    """A command line that reaches lab hosts over ssh."""
-    return [*ROLLBOOK, "exec", "--ssh-config", str(lab.ssh_config), "--via", "ssh", "-w", fold(hosts), *more]
-
-
-def names(lab: Lab) -> list[str]:
-    """The lab's hosts."""
-    return [host.name for host in lab.hosts]
+from tests.support.commands import over_ssh
+from tests.support.waits import until_no_processes
 
 
 def test_output_and_failures(lab: Lab) -> None:
     """Equal output is folded; an unreachable host and one where the command fails are named; exit code 3."""
     script = 'case $(uname -n) in node03) echo other; exit 4;; esac; echo "$SSH_CONNECTION" | wc -w'
-    done = subprocess.run(
-        arguments(lab, [*names(lab), "nosuch.invalid"], "--", script), capture_output=True, text=True, check=False
-    )
+    argv = over_ssh(lab, "exec", [*lab.names, "nosuch.invalid"], "--", script)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 3, done.stderr
     assert done.stdout == "--- node[01-02,04-08] (7 hosts)\n4\n--- node03 (1 host)\nother\n"
     assert "exit status 4  node03" in done.stderr
@@ -35,25 +23,25 @@ def test_output_and_failures(lab: Lab) -> None:
     assert "8 of 9 hosts complete, 1 unreachable; exit status 0 on 7" in done.stderr
 
 
-def test_arguments_pass_the_login_shell(lab: Lab) -> None:
-    """They arrive exactly, whatever ssh and the login shell would make of them."""
+def test_arguments_arrive_unchanged(lab: Lab) -> None:
+    """Neither ssh nor the login shell expands or splits arguments."""
     words = ["a  b", "$HOME", "'\"", "*", "\\n", "tab\there", ""]
-    argv = arguments(lab, names(lab)[:2], "--json", "--", "printf", "%s|", *words)
+    argv = over_ssh(lab, "exec", lab.names[:2], "--json", "--", "printf", "%s|", *words)
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert {host["stdout"] for host in json.loads(done.stdout)["hosts"]} == {"".join(f"{word}|" for word in words)}
 
 
 def test_large_output(lab: Lab) -> None:
-    """A few megabytes of each host arrive whole."""
-    argv = arguments(lab, names(lab)[:4], "--json", "--max-output", "8 MiB", "--", "seq 500000; seq 9 >&2")
+    """A few megabytes from each host arrive completely."""
+    argv = over_ssh(lab, "exec", lab.names[:4], "--json", "--max-output", "8 MiB", "--", "seq 500000; seq 9 >&2")
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     expected = "".join(f"{number}\n" for number in range(1, 500_001))
     assert all(host["stdout"] == expected for host in json.loads(done.stdout)["hosts"])
 
 
 def test_interrupted(lab: Lab) -> None:
-    """Ctrl-C kills the command and what it started on every host."""
-    argv = arguments(lab, names(lab), "--live", "--", "sleep 4321 & echo up; sleep 4321")
+    """Ctrl-C kills the command and its children on every host."""
+    argv = over_ssh(lab, "exec", lab.names, "--live", "--", "sleep 4321 & echo up; sleep 4321")
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for _ in lab.hosts:
@@ -62,23 +50,23 @@ def test_interrupted(lab: Lab) -> None:
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "interrupted: the command was killed" in errors
-    until(lambda: not [command for host in lab.hosts for _, command in host.processes()])
+    until_no_processes(lab.hosts)
 
 
-def test_killed_collector(lab: Lab) -> None:
-    """SIGKILL of the collector ends the command on every host, too."""
-    argv = arguments(lab, names(lab)[:4], "--live", "--", "sleep 4321 & echo up; sleep 4321")
+def test_collector_is_killed(lab: Lab) -> None:
+    """SIGKILL of the collector also ends the command on every host."""
+    argv = over_ssh(lab, "exec", lab.names[:4], "--live", "--", "sleep 4321 & echo up; sleep 4321")
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for _ in range(4):
             process.stdout.readline()
         process.kill()
-    until(lambda: not [command for host in lab.hosts for _, command in host.processes()])
+    until_no_processes(lab.hosts)
 
 
-def test_a_host_that_dies_meanwhile(lab: Lab) -> None:
-    """What it printed is kept, and the reason says that the agent is gone; the command is not started again."""
-    argv = arguments(lab, names(lab)[:2], "--json", "--fallback", "ssh", "--", "echo up; kill -9 $PPID; sleep 9")
+def test_agent_dies_during_a_command(lab: Lab) -> None:
+    """The output so far is kept, the reason says that the agent is gone, and the command is not started again."""
+    argv = over_ssh(lab, "exec", lab.names[:2], "--json", "--fallback", "ssh", "--", "echo up; kill -9 $PPID; sleep 9")
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 3
     for host in json.loads(done.stdout)["hosts"]:

@@ -1,4 +1,4 @@
-"""The short form of the fault campaign: every kind once. `bench/faults` runs all kinds many times."""
+"""A short fault campaign: every kind once. `bench/faults` runs all kinds many times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.fault_kinds import KINDS
 from tests.support.faults import GROUPS, Campaign, Result, Run, in_order
 from tests.support.waits import until_sampled
 
-SEED = 1  # bench/faults chooses others
+SEED = 1  # bench/faults uses others
 pytestmark = pytest.mark.alone  # several recordings at a time keep the machine busy
 
 
@@ -34,19 +34,19 @@ def results(campaign: Campaign) -> Iterator[dict[str, Future[Result]]]:
 
 
 def test_every_group_has_a_kind() -> None:
-    """At least 30 kinds, in all groups."""
+    """There are at least 30 kinds, and every group has one."""
     assert {kind.group for kind in KINDS.values()} == set(GROUPS)
     assert len(KINDS) >= 30
 
 
 @pytest.mark.parametrize("name", [kind.name for kind in in_order(KINDS.values())])
-def test_kind(campaign: Campaign, results: dict[str, Future[Result]], name: str) -> None:
-    """No wrong value, no unreported loss, no leftovers, the right exit code."""
+def test_fault(campaign: Campaign, results: dict[str, Future[Result]], name: str) -> None:
+    """After the fault there is no wrong value, unreported loss, leftover or wrong exit code."""
     assert results[name].result().problems() == [], f"seed {campaign.seed}"
 
 
-def test_the_checks_find_changes(campaign: Campaign, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A changed value, a missing row, a file and a process that are left, and a wrong exit code are all counted."""
+def test_campaign_checks_detect_problems(campaign: Campaign, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A changed value, a missing row, a leftover file, a leftover process and a wrong exit code are all counted."""
     monkeypatch.setattr(faults, "LEAVING", 1.0)
     run = Run(campaign, "checks")
     try:

@@ -1,4 +1,4 @@
-"""The lab keeps its promises: hosts are what they seem, faults do what they say, nothing is left behind."""
+"""The lab itself: hosts are separate, faults have their effect, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def ssh_argv(lab: Lab, host: LabHost, *argv: str, connect: float = SECONDS) -> list[str]:
-    """The command line that reaches a host as a careful user would."""
+    """The command line that runs a command on a host through ssh, with strict host key checking."""
     options = ["-oBatchMode=yes", f"-oConnectTimeout={connect:.0f}", "-oStrictHostKeyChecking=yes"]
     return ["ssh", "-F", str(lab.ssh_config), *options, "--", host.name, *argv]
 
@@ -45,28 +45,28 @@ def ssh(lab: Lab, host: LabHost, *argv: str, connect: float = SECONDS) -> subpro
 
 
 def links(pid: int) -> set[str]:
-    """The network links of this machine that belong to labs of a process."""
+    """The network links on this machine that belong to labs of a process."""
     return {path.name for path in Path("/sys/class/net").iterdir() if path.name.startswith(f"rbl{pid}-")}
 
 
 def state(pid: int) -> str:
-    """The letter of a process's state, empty if there is no such process."""
+    """The state letter of a process; empty if the process does not exist."""
     found = process(pid)
     return found.state if found else ""
 
 
-def test_every_host_is_one_of_its_own(make_lab: Callable[..., Lab]) -> None:
-    """Each is reached by ssh under its name, and has its own hostname, ids and address."""
+def test_each_host_has_its_own_identity(make_lab: Callable[..., Lab]) -> None:
+    """Each host is reached by ssh under its name, and has its own hostname, ids and address."""
     lab = make_lab(names=["login", "gpu-a", "gpu-b"], kind="namespaces")
-    asked = "hostname; cat /etc/machine-id /proc/sys/kernel/random/boot_id; hostname -I"
-    answers = [ssh(lab, host, asked).stdout.splitlines() for host in lab]
+    command = "hostname; cat /etc/machine-id /proc/sys/kernel/random/boot_id; hostname -I"
+    answers = [ssh(lab, host, command).stdout.splitlines() for host in lab]
     names, machines, boots, addresses = zip(*answers, strict=True)
     assert list(names) == ["login", "gpu-a", "gpu-b"]
     assert len(set(machines)) == len(set(boots)) == 3
     assert [address.strip() for address in addresses] == [host.address for host in lab]
 
 
-HIDDEN = """
+IMPORT_ON_HOST = """
 import sys
 from rollbook.testing import Lab
 with Lab(1, kind="namespaces") as lab:
@@ -74,19 +74,19 @@ with Lab(1, kind="namespaces") as lab:
 """
 
 
-def test_a_checkout_below_tmp(lab: Lab) -> None:
-    """Hosts have an empty /tmp of their own and see, all the same, the package that lies there."""
-    del lab  # what that needs is here
+def test_checkout_below_tmp(lab: Lab) -> None:
+    """Hosts have their own empty /tmp, but can import the package from a checkout below /tmp."""
+    del lab  # skips this test if labs cannot run here
     with tempfile.TemporaryDirectory(dir="/tmp") as checkout:
         shutil.copytree(Path(rollbook.__file__).parent, f"{checkout}/src/rollbook")
         environ = {**os.environ, "PYTHONPATH": f"{checkout}/src"}
-        argv = [sys.executable, "-c", HIDDEN]
+        argv = [sys.executable, "-c", IMPORT_ON_HOST]
         done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=False)
         assert done.stdout.strip() == f"{checkout}/src/rollbook/__init__.py", done.stderr
 
 
-def test_run_is_inside(lab: Lab) -> None:
-    """`run` sees what a login sees, and keeps time."""
+def test_run_is_inside_the_host(lab: Lab) -> None:
+    """`run` has the host's files, hostname and processes, and kills the command at its timeout."""
     host = lab["node02"]
     host.overlay({"/etc/only-in-the-lab": "x"})
     assert host.run(["cat", "/etc/only-in-the-lab"]).stdout == "x"
@@ -100,8 +100,8 @@ def test_run_is_inside(lab: Lab) -> None:
         host.run(["false"], check=True)
 
 
-def test_overlay_is_seen_on_its_host_only(lab: Lab) -> None:
-    """Files of /proc, /sys and /etc can be replaced, and change while they are open."""
+def test_overlay_affects_only_its_host(lab: Lab) -> None:
+    """Files in /proc, /sys and /etc can be replaced, also while they are open."""
     host, other = lab["node01"], lab["node02"]
     files = {
         "/proc/meminfo": "MemTotal: 1024 kB\n",
@@ -119,16 +119,16 @@ def test_overlay_is_seen_on_its_host_only(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("path", ["/proc/self/status", "/proc/net/dev", "/proc/lab", "/lab"])
-def test_overlay_says_what_it_cannot(lab: Lab, path: str) -> None:
-    """What cannot be replaced or added is refused, with the path, and harms nothing."""
+def test_overlay_refuses_impossible_paths(lab: Lab, path: str) -> None:
+    """Paths that cannot be replaced or added are refused; earlier overlays stay."""
     lab["node01"].overlay({"/proc/version": "Linux\n"})
     with pytest.raises(LabCannot, match=r"single processes|nothing can be added"):
         lab["node01"].overlay({path: ""})
     assert lab["node01"].run(["cat", "/proc/version"]).stdout == "Linux\n"
 
 
-def test_programs_come_and_go(lab: Lab) -> None:
-    """A host can have a program the machine has not, and lack one that it has."""
+def test_programs_are_added_and_hidden(lab: Lab) -> None:
+    """A host can have a program that the machine does not have, and lack one that it has."""
     host = lab["node03"]
     host.programs({"nvidia-smi": "#!/bin/sh\necho fake\n"})
     host.hide("python3")
@@ -148,40 +148,40 @@ FAULTS = {
 }
 
 
-def check_fault(lab: Lab, fault: str, words: str, *args: object) -> None:
-    """Ssh fails with the words of that fault, another host is fine, and a reset ends it."""
-    sick, well = lab.hosts[:2]
-    getattr(sick, fault)(*args)
-    failed = ssh(lab, sick, "true", connect=4 if "timed out" in words else SECONDS)
+def check_fault(lab: Lab, fault: str, message: str, *args: object) -> None:
+    """Check that ssh fails with this message, another host still works, and `restore` ends the fault."""
+    faulty, healthy = lab.hosts[:2]
+    getattr(faulty, fault)(*args)
+    failed = ssh(lab, faulty, "true", connect=4 if "timed out" in message else SECONDS)
     assert failed.returncode == 255
-    assert re.search(words, failed.stderr)
-    assert ssh(lab, well, "true").returncode == 0
+    assert re.search(message, failed.stderr)
+    assert ssh(lab, healthy, "true").returncode == 0
     lab.restore()
-    assert ssh(lab, sick, "true").returncode == 0
+    assert ssh(lab, faulty, "true").returncode == 0
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_login_fault(lab: Lab, fault: str) -> None:
-    """Faults of sshd and keys."""
+    """Faults of sshd and keys make a login fail with their message."""
     check_fault(lab, fault, FAULTS[fault])
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_login_fault_on_loopback(make_lab: Callable[..., Lab], fault: str) -> None:
-    """The same where there are no namespaces."""
+    """The same faults in a lab without namespaces."""
     check_fault(make_lab(2, kind="loopback"), fault, FAULTS[fault])
 
 
 @pytest.mark.parametrize(
-    ("fault", "argument", "words"), [("link", False, "No route to host|timed out"), ("loss", 100, "timed out")]
+    ("fault", "argument", "message"), [("link", False, "No route to host|timed out"), ("loss", 100, "timed out")]
 )
-def test_network_fault(lab: Lab, fault: str, argument: object, words: str) -> None:
-    """Faults of the network."""
-    check_fault(lab, fault, words, argument)
+def test_network_fault(lab: Lab, fault: str, argument: object, message: str) -> None:
+    """Faults of the network make a login fail with their message."""
+    check_fault(lab, fault, message, argument)
 
 
-def test_loss_is_partial(lab: Lab) -> None:
-    """Of many packets about the given share is dropped: counted where UDP arrives (proc_net_snmp, `NoPorts`)."""
+def test_packet_loss(lab: Lab) -> None:
+    """About the given share of many UDP packets is dropped, counted on the host as `NoPorts` in /proc/net/snmp."""
     host = lab["node01"]
     host.loss(50)
 
@@ -201,14 +201,14 @@ def test_loss_is_partial(lab: Lab) -> None:
 
 
 def test_mtu(lab: Lab) -> None:
-    """A large MTU carries traffic, too."""
+    """The MTU of one host changes, and traffic still passes."""
     lab["node01"].mtu(9000)
     assert ssh(lab, lab["node01"], "cat", "/sys/class/net/eth0/mtu").stdout == "9000\n"
     assert ssh(lab, lab["node02"], "cat", "/sys/class/net/eth0/mtu").stdout == "1500\n"
 
 
-def test_stopped_sshd_goes_on(lab: Lab) -> None:
-    """A session that was stopped with its sshd is answered after SIGCONT."""
+def test_stopped_sshd_continues(lab: Lab) -> None:
+    """A login to a stopped sshd succeeds after SIGCONT."""
     host = lab["node01"]
     host.stop_sshd()
     client = subprocess.Popen(ssh_argv(lab, host, "echo", "late"), stdout=subprocess.PIPE, text=True)
@@ -219,8 +219,8 @@ def test_stopped_sshd_goes_on(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(("fault", "survives"), [("close_port", True), ("kill_sshd", False)])
-def test_open_session(lab: Lab, fault: str, survives: bool) -> None:
-    """`close_port` leaves open sessions alone, `kill_sshd` breaks them."""
+def test_faults_and_open_sessions(lab: Lab, fault: str, survives: bool) -> None:
+    """`close_port` does not affect open sessions, `kill_sshd` ends them."""
     host = lab["node01"]
     client = subprocess.Popen(
         ssh_argv(lab, host, "echo begun; cat"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -233,7 +233,7 @@ def test_open_session(lab: Lab, fault: str, survives: bool) -> None:
 
 
 def test_banner_and_noise(lab: Lab) -> None:
-    """The banner and the start-up file's stderr come on stderr, its stdout before the command's own."""
+    """Banner and start-up file print to stderr; stdout of the start-up file comes before that of the command."""
     host = lab["node01"]
     host.banner("Authorised use only\n" * 100)
     host.login_noise(stdout="module loaded\n", stderr="bash: warning\n")
@@ -244,7 +244,7 @@ def test_banner_and_noise(lab: Lab) -> None:
 
 
 def test_endless_noise(lab: Lab) -> None:
-    """It never ends by itself, and ends with the client."""
+    """Endless login noise stops when the client ends."""
     host = lab["node01"]
     host.login_noise(stdout=b"\xff\x00 garbage\n", forever=True)
     client = subprocess.Popen(ssh_argv(lab, host, "echo", "data"), stdout=subprocess.PIPE)
@@ -257,8 +257,8 @@ def test_endless_noise(lab: Lab) -> None:
     until(lambda: not host.processes())
 
 
-def test_processes_shows_what_is_left_behind(lab: Lab) -> None:
-    """A process that outlives its session is seen, on its host only, and a reset ends it."""
+def test_processes_lists_leftovers(lab: Lab) -> None:
+    """A process that outlives its session is listed, only for its host, and `restore` ends it."""
     host = lab["node01"]
     ssh(lab, host, "setsid sleep 1234 >/dev/null 2>&1 </dev/null &")
     until(lambda: [line for _, line in host.processes()] == ["sleep 1234"])
@@ -270,7 +270,7 @@ def test_processes_shows_what_is_left_behind(lab: Lab) -> None:
 
 
 def test_reboot(lab: Lab) -> None:
-    """The boot id is new and no process is old; what the host is stays."""
+    """The boot id changes and all processes end; machine id, overlays and hidden programs stay."""
     host = lab["node01"]
     host.overlay({"/proc/version": "Linux version 3.10\n"})
     host.hide("python3")
@@ -288,8 +288,8 @@ def test_reboot(lab: Lab) -> None:
     until(lambda: not host.processes())
 
 
-def hang_a_child(host: LabHost, path: str) -> int:
-    """The process id of a `stat` that hangs on a mount which never answers."""
+def start_hung_process(host: LabHost, path: str) -> int:
+    """Start a `stat` that hangs on a dead mount; returns its process id."""
     host.hang_mount(path)
     host.run(["sh", "-c", f"setsid stat -f {path} >/dev/null 2>&1 </dev/null &"])
     until(lambda: [state(pid) for pid, _ in host.processes()] == ["D"])
@@ -297,9 +297,9 @@ def hang_a_child(host: LabHost, path: str) -> int:
 
 
 def test_hung_mount(lab: Lab) -> None:
-    """What touches it is stuck and cannot be killed; everything else works; the end of it frees them."""
+    """A process that uses the mount cannot be killed, others still work, and `unhang_mount` releases it."""
     host = lab["node01"]
-    stuck = hang_a_child(host, "/mnt/dead")
+    stuck = start_hung_process(host, "/mnt/dead")
     os.kill(stuck, signal.SIGKILL)
     assert ssh(lab, host, "stat -f / && grep -c ' /mnt/dead fuse' /proc/mounts").stdout.endswith("\n1\n")
     time.sleep(0.2)
@@ -310,7 +310,7 @@ def test_hung_mount(lab: Lab) -> None:
 
 
 def test_max_startups(make_lab: Callable[..., Lab]) -> None:
-    """More unauthenticated connections than allowed are turned away."""
+    """More unauthenticated connections than allowed are closed."""
     lab = make_lab(1, max_startups="1:100:1", kind="loopback")
     port = int(re.findall(r"Port (\d+)", lab.ssh_config.read_text())[0])
     with socket.create_connection((lab.hosts[0].address, port)) as first:
@@ -319,8 +319,8 @@ def test_max_startups(make_lab: Callable[..., Lab]) -> None:
             assert second.recv(4) != b"SSH-"
 
 
-def test_loopback_says_what_it_cannot(make_lab: Callable[..., Lab]) -> None:
-    """Methods that need namespaces name them; processes are told apart all the same."""
+def test_loopback_reports_what_needs_namespaces(make_lab: Callable[..., Lab]) -> None:
+    """Methods that need namespaces say so; processes are still listed by host."""
     lab = make_lab(2, kind="loopback")
     first, second = lab.hosts
     with pytest.raises(LabCannot, match=r"overlay needs .* namespaces"):
@@ -331,7 +331,7 @@ def test_loopback_says_what_it_cannot(make_lab: Callable[..., Lab]) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 251])
-def test_size(count: int) -> None:
+def test_number_of_hosts_is_limited(count: int) -> None:
     """A lab has at least one host, and no more than its network has addresses."""
     with pytest.raises(ValueError, match="1 to 250 hosts"):
         Lab(count)
@@ -339,7 +339,7 @@ def test_size(count: int) -> None:
 
 OWNER = """
 import signal, sys, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is in the background without it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background processes with SIGINT ignored
 from rollbook.testing import Lab
 with Lab(2, kind=sys.argv[1]) as lab:
     if lab.kind == "namespaces":
@@ -355,8 +355,8 @@ with Lab(2, kind=sys.argv[1]) as lab:
 
 @pytest.mark.parametrize("kind", ["namespaces", "loopback"])
 @pytest.mark.parametrize("end", ["raise", "SIGINT", "SIGTERM", "SIGKILL"])
-def test_nothing_is_left(end: str, kind: str) -> None:
-    """However its owner ends, and with a host that hangs: no process, no link, no file is left of a lab."""
+def test_nothing_is_left_after_the_owner_ends(end: str, kind: str) -> None:
+    """A lab leaves no process, link or file, however its owner ends, even if a host hangs."""
     if lacking := [need for need in Lab.missing() if need.startswith(kind)]:
         raise LabCannot(*lacking)
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
@@ -376,7 +376,7 @@ def test_nothing_is_left(end: str, kind: str) -> None:
 
 
 def test_hosts_die_with_the_keeper() -> None:
-    """Even if the process that tidies up is killed, the kernel ends the hosts and the link."""
+    """If the process that cleans up is killed, the kernel ends the hosts and removes the link."""
     before = links(os.getpid())
     lab = Lab(2, kind="namespaces").__enter__()
     keeper = process(lab.hosts[0].pid)
@@ -389,8 +389,8 @@ def test_hosts_die_with_the_keeper() -> None:
 
 
 @pytest.mark.parametrize(("ci", "code"), [("true", 1), ("", 0)])
-def test_what_is_not_run_is_told(tmp_path: Path, ci: str, code: int) -> None:
-    """A test that cannot run is listed with its need, and fails the run where everything must be there."""
+def test_skipped_tests_are_listed(tmp_path: Path, ci: str, code: int) -> None:
+    """A test that cannot run is listed with what it needs; with `CI=true` the run fails."""
     test = """
         import pytest
         from rollbook.testing import LabCannot

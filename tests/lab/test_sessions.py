@@ -56,7 +56,7 @@ class Tmux:
         self._base = ["tmux", "-S", str(directory / "tmux"), "-f", os.devnull]
 
     def __call__(self, *argv: str) -> str:
-        """Run one of tmux's commands; gives its output."""
+        """Run a tmux command; returns its output."""
         done = subprocess.run(
             [*self._base, *argv], capture_output=True, text=True, check=False, timeout=PATIENCE, env=ENVIRONMENT
         )
@@ -72,13 +72,13 @@ class Tmux:
         self("new-session", "-d", "-s", name, *size, *pairs, "bash", "--norc", "--noprofile", "--noediting")
 
     def wait_for_prompt(self, name: str) -> None:
-        """Wait until the shell can be typed at: it signals just before it prints its prompt."""
+        """Wait for the prompt: the shell signals the channel just before it prints it."""
         self("wait-for", name)
         until(lambda: self("capture-pane", "-p", "-t", name).rstrip().endswith("$"), PATIENCE)
 
 
 def has_text(tmux: Tmux, shown: list[str], text: str) -> bool:
-    """Whether a screen has a line that starts with a text: a command that prints it has it elsewhere."""
+    """Whether a line of the screen starts with this text; the command that prints it has it in the middle of a line."""
     return f"\n{text}" in tmux(*shown)
 
 
@@ -93,7 +93,7 @@ def tmux(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tmux]:
 
 @pytest.mark.parametrize("name", sorted(path.name for path in DATA.iterdir()))
 def test_session(name: str, tmux: Tmux, lab: Lab, tmp_path: Path) -> None:
-    """What the terminal shows at the end is what the case has, apart from numbers and times."""
+    """The terminal shows at the end what the case expects, apart from numbers and times."""
     session = msgspec.toml.decode((DATA / name / "session.toml").read_bytes(), type=Session)
     if session.cluster:
         hosts = host_results(session.cluster)

@@ -1,4 +1,4 @@
-"""The tutorial: its commands are run in their order, and their output is what it shows."""
+"""The tutorial: its commands are run in order and print what the tutorial shows."""
 
 from __future__ import annotations
 

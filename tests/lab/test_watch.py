@@ -6,8 +6,8 @@ from rollbook.testing import Lab
 from tests.support.commands import Rollbook
 
 
-def test_once(lab: Lab, rollbook: Rollbook) -> None:
-    """One of the hosts is down: a table of rates, the reason, and the exit code of some missing."""
+def test_once_with_a_host_down(lab: Lab, rollbook: Rollbook) -> None:
+    """`--once` prints a table of rates and the reason for the host that is down; exit code 3."""
     lab["node03"].stop_sshd()
     reach = ["-w", ",".join(lab.names), "--via", "ssh", "--ssh-config", str(lab.ssh_config), "--timeout", "30"]
     ended = rollbook("watch", *reach, "--once", "--interval", "1")

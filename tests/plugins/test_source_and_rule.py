@@ -1,54 +1,49 @@
-"""A source and a rule of another installed package: listed, documented, sampled, checked and on the page."""
+"""A source and a rule of another installed package are listed, documented, sampled, checked and on the page."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support import plug_ins
 from tests.support.commands import ROLLBOOK
+from tests.support.plug_ins import ROOT, generated_docs, install, with_python_path
 from tests.support.waits import until_sampled
 
-ROOT = Path(__file__).parents[2]
-DOCS = f"""
-from importlib.machinery import SourceFileLoader
-docs = SourceFileLoader("docs", {str(ROOT / "scripts" / "docs")!r}).load_module()
-print(docs.sources(), docs.rules(), docs.schemas()["snapshot-1"])
+ENTRY_POINTS = """
+[rollbook.sources]
+site_fabric = tests.support.plugged
+[rollbook.rules]
+site = tests.support.plugged_rule
 """
 
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    """The environment in which the package is installed."""
-    information = tmp_path / "site" / "site_fabric-1.0.dist-info"
-    information.mkdir(parents=True)
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: site-fabric\nVersion: 1.0\n")
-    (information / "entry_points.txt").write_text(
-        "[rollbook.sources]\nsite_fabric = tests.support.plugged\n[rollbook.rules]\nsite = tests.support.plugged_rule\n"
-    )
-    path = os.pathsep.join(filter(None, (str(tmp_path / "site"), str(ROOT), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": path}
+    """An environment in which the package is installed."""
+    install(tmp_path / "site", "site-fabric", ENTRY_POINTS)
+    return with_python_path(tmp_path / "site", ROOT)
 
 
 def run(argv: list[str], environ: dict[str, str]) -> str:
-    """The standard output of a program that succeeds."""
-    done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=False)
+    """Run a program that must succeed; returns its standard output."""
+    done = plug_ins.run(argv, environ)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 @pytest.mark.parametrize(("module", "most"), [("plugged", 20), ("plugged_rule", 30)])
-def test_length(module: str, most: int) -> None:
-    """Both are short modules."""
+def test_plug_ins_are_short(module: str, most: int) -> None:
+    """A source and a rule need only a few lines."""
     assert len((ROOT / "tests" / "support" / f"{module}.py").read_text().splitlines()) <= most
 
 
-def test_lists(environ: dict[str, str]) -> None:
-    """The commands list and explain them."""
+def test_commands_list_and_explain_plug_ins(environ: dict[str, str]) -> None:
+    """Commands list and explain the source and the rule."""
     assert "site-fabric-retried             warn  The fabric of a host had to retry.\n" in run(
         [*ROLLBOOK, "check", "--list"], environ
     )
@@ -56,9 +51,9 @@ def test_lists(environ: dict[str, str]) -> None:
     assert "site_fabric" in run([*ROLLBOOK, "snapshot", "--list-sources"], environ)
 
 
-def test_reference(environ: dict[str, str]) -> None:
-    """The generated pages and schemas describe them."""
-    text = run([sys.executable, "-W", "ignore", "-c", DOCS], environ)
+def test_generated_reference(environ: dict[str, str]) -> None:
+    """The generated pages and schemas describe the source and the rule."""
+    text = generated_docs('docs.sources(), docs.rules(), docs.schemas()["snapshot-1"]', environ)
     assert "## site_fabric\n\n`/proc/uptime`: a site's fabric; a source as another package declares it.\n" in text
     assert "| retries | int | events | must not rise during a run |" in text
     assert "## site-fabric-retried\n\nThe fabric of a host had to retry.\n\n- **Why:** Retries delay" in text
@@ -66,12 +61,12 @@ def test_reference(environ: dict[str, str]) -> None:
 
 
 def test_record(environ: dict[str, str], tmp_path: Path) -> None:
-    """The source is sampled and queried, both rules find its retries, the page shows it; others can open the record."""
+    """The source is sampled, two rules find its retries, the page shows them; the record opens without the plug-ins."""
     options = ["--via", "local", "--results-dir", str(tmp_path / "out"), "--timeseries-interval", "0.2"]
     sampled = tmp_path / "sampled"
     command = ["sh", "-c", f"for n in $(seq 600); do [ -e {sampled} ] && break; sleep 0.1; done"]
     with subprocess.Popen([*ROLLBOOK, "run", *options, "--", *command], env=environ) as running:
-        until_sampled(tmp_path / "out", hosts=1, samples=8)  # they take more than a second: the uptime rises
+        until_sampled(tmp_path / "out", hosts=1, samples=8)  # more than one second, so that the uptime rises
         sampled.touch()
     assert running.returncode == 0
     (record,) = (tmp_path / "out").glob("*/*")

@@ -1,11 +1,10 @@
-"""A transport of another installed package: its option is in the help, in checks, in Python and in the reference."""
+"""A transport of another installed package: its option works in the help, in checks, in Python and in the reference."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,40 +12,27 @@ import pytest
 
 from rollbook.transports.registry import BUILT_IN, options_of
 from tests.support.commands import ROLLBOOK
+from tests.support.plug_ins import ROOT, generated_docs, install, run, with_python_path
 
-ROOT = Path(__file__).parents[2]
 MODULE = ROOT / "tests" / "support" / "plugged_transport.py"
-DOCS = f"""
-from importlib.machinery import SourceFileLoader
-docs = SourceFileLoader("docs", {str(ROOT / "scripts" / "docs")!r}).load_module()
-print(docs.transports(), docs.commands())
-"""
 
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    """The environment in which the package is installed."""
-    site, information = tmp_path / "site", tmp_path / "site" / "site_transport-1.0.dist-info"
-    information.mkdir(parents=True)
+    """An environment in which the package is installed."""
+    site = tmp_path / "site"
+    install(site, "site-transport", "[rollbook.transports]\nsite = site_transport:Site\n")
     shutil.copy(MODULE, site / "site_transport.py")
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: site-transport\nVersion: 1.0\n")
-    (information / "entry_points.txt").write_text("[rollbook.transports]\nsite = site_transport:Site\n")
-    path = os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": path, "COLUMNS": "200"}
+    return {**with_python_path(site), "COLUMNS": "200"}
 
 
-def run(argv: list[str], environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end."""
-    return subprocess.run(argv, env=environ, capture_output=True, text=True, check=False)
-
-
-def test_length() -> None:
-    """A transport with an option of its own is a short module."""
+def test_plug_in_is_short() -> None:
+    """A transport with its own option needs only a few lines."""
     assert len(MODULE.read_text().splitlines()) <= 60
 
 
 def test_help(environ: dict[str, str]) -> None:
-    """The option is listed with its default, and `--python` as an option of this transport, too."""
+    """The help lists the option with its default, and the transport among those that have `--python`."""
     text = " ".join(run([*ROLLBOOK, "snapshot", "--help"], environ).stdout.split())
     assert "--site-zone ZONE Zone of the hosts. [site] [default: main]" in text
     assert f"[{', '.join(name for name in BUILT_IN if 'python' in options_of(name))}, site]" in text
@@ -62,15 +48,15 @@ def test_help(environ: dict[str, str]) -> None:
         (["--via", "sites"], f"there are: auto, {', '.join(BUILT_IN)}, site"),
     ],
 )
-def test_refused(environ: dict[str, str], arguments: list[str], message: str) -> None:
-    """Its values are checked; options of others, and its own without it, are refused."""
+def test_invalid_options_are_refused(environ: dict[str, str], arguments: list[str], message: str) -> None:
+    """Values of the option are checked; options of another transport, or of an unused one, are refused."""
     done = run([*ROLLBOOK, "snapshot", *arguments], environ)
     assert done.returncode == 2
     assert message in done.stderr
 
 
-def test_used(environ: dict[str, str], tmp_path: Path) -> None:
-    """The option reaches the agent, from the command line, from Python and in `run`, whose record names it."""
+def test_option_reaches_the_agent(environ: dict[str, str], tmp_path: Path) -> None:
+    """The option can be given on the command line, in Python and to `run`, whose record contains it."""
     sources = ["--source", "environment", "--source", "loadavg"]
     arguments = ["snapshot", *sources, "--json", "--via", "site", "--site-zone", "north"]
     (host,) = json.loads(run([*ROLLBOOK, *arguments], environ).stdout)["hosts"]
@@ -91,7 +77,7 @@ def test_used(environ: dict[str, str], tmp_path: Path) -> None:
     ],
     ids=["typed", "configured"],
 )
-def test_used_as_fallback(environ: dict[str, str], arguments: list[str], variables: dict[str, str]) -> None:
+def test_plug_in_as_fallback(environ: dict[str, str], arguments: list[str], variables: dict[str, str]) -> None:
     """The option is accepted if the transport is the fallback, and a host that ssh cannot reach is read through it."""
     unreachable = ["-w", "127.0.0.1", "--via", "ssh", "--ssh-option", "Port=1"]
     done = run([*ROLLBOOK, "snapshot", "--source", "loadavg", "--json", *unreachable, *arguments], environ | variables)
@@ -100,8 +86,8 @@ def test_used_as_fallback(environ: dict[str, str], arguments: list[str], variabl
     assert (host["status"], host["method"]) == ("complete", "site")
 
 
-def test_two(environ: dict[str, str], tmp_path: Path) -> None:
-    """One plug-in as transport and another as fallback: both have their options."""
+def test_two_plug_ins(environ: dict[str, str], tmp_path: Path) -> None:
+    """One plug-in is the transport and another the fallback: the options of both are accepted and checked."""
     second = MODULE.read_text().replace("site_zone", "annex_zone").replace('"site"', '"annex"').replace("Site", "Annex")
     (tmp_path / "site" / "annex_transport.py").write_text(second)
     entries = "[rollbook.transports]\nsite = site_transport:Site\nannex = annex_transport:Annex\n"
@@ -113,15 +99,15 @@ def test_two(environ: dict[str, str], tmp_path: Path) -> None:
     assert "--annex-zone '5': a zone has letters only" in run([*snapshot, "5"], environ).stderr
 
 
-def test_reference(environ: dict[str, str]) -> None:
-    """The generated pages describe it."""
-    text = run([sys.executable, "-W", "ignore", "-c", DOCS], environ).stdout
+def test_generated_reference(environ: dict[str, str]) -> None:
+    """The generated pages describe the transport and its option."""
+    text = generated_docs("docs.transports(), docs.commands()", environ)
     assert "## site\n\nStart the agent in a zone of the site.\n" in text
     assert "| `--site-zone` | `site_zone` | str | `'main'` | Zone of the hosts. |" in text
 
 
-def test_broken(environ: dict[str, str], tmp_path: Path) -> None:
-    """One that cannot be loaded is named in a warning and breaks no help; one that changes an option is refused."""
+def test_broken_plug_in(environ: dict[str, str], tmp_path: Path) -> None:
+    """A plug-in that redeclares an option is named in a warning and does not break the help; using it is an error."""
     module = tmp_path / "site" / "site_transport.py"
     module.write_text(MODULE.read_text().replace("site_zone: Annotated", "ssh_user: Annotated"))
     done = run([*ROLLBOOK, "hosts", "--help"], environ)

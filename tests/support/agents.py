@@ -1,4 +1,4 @@
-"""Run a real agent by hand, for tests that look at the protocol itself."""
+"""A real agent whose orders and frames the test handles itself, for tests of the protocol."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PYTHON = [sys.executable, "-I", "-S", "-c", agent.BOOTSTRAP, agent.payload()]
 
 
 def shorten_connect(monkeypatch: pytest.MonkeyPatch, seconds: float = 2.0) -> None:
-    """Let launched agents give up after this time when they cannot connect to their collector."""
+    """Let launched agents give up after this time if they cannot connect to their collector."""
     text = agent.text().replace("CONNECT = 5.0", f"CONNECT = {seconds}")
     assert text != agent.text()
     monkeypatch.setattr(agent, "payload", lambda **_: f"{agent.packed(text.encode())}::")
@@ -42,7 +42,7 @@ class HandAgent:
 
     @classmethod
     def under(cls, shell: str) -> Self:
-        """The stand-in under this shell; the agent itself where none is named."""
+        """Start the stand-in under this shell, or the Python agent if the shell is empty."""
         if not shell:
             return cls()
         hand = cls([*shell.split(), "-c", agent.remote_command("none")])
@@ -88,7 +88,7 @@ class HandAgent:
         return self.until(lambda frame: frame.kind == letter)
 
     def readings(self) -> dict[str, bytes]:
-        """What was read so far: source id to header line and pages."""
+        """The readings so far: header line and pages by source id."""
         bodies = [
             zlib.decompress(frame.payload) if frame.kind == "Z" else frame.payload
             for frame in self.frames

@@ -1,4 +1,4 @@
-"""A real Chromium, driven through chromedriver's WebDriver interface (w3.org/TR/webdriver2) with nothing but HTTP."""
+"""A real Chromium, driven over HTTP through the WebDriver interface of chromedriver (w3.org/TR/webdriver2)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 from tests.support.waits import SECONDS
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
-PLACE = """
+SCROLL_TO = """
 arguments[0].scrollIntoView({ block: "center" });
 const box = arguments[0].getBoundingClientRect();
 return [box.left, box.top];
@@ -44,7 +44,7 @@ class Browser:
         self._connection, self._session = connection, session
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        """One command of the session; raises what the browser says went wrong."""
+        """Send one command of the session; raises `RuntimeError` with the browser's message."""
         return _call(self._connection, method, f"/session/{self._session}{path}", body)
 
     def open(self, path: Path) -> None:
@@ -56,11 +56,11 @@ class Browser:
         return self.call("POST", "/execute/async", {"script": body, "args": []})
 
     def script(self, body: str, *args: Any) -> Any:
-        """Run a script in the page and give back what it returns."""
+        """Run a script in the page; returns its result."""
         return self.call("POST", "/execute/sync", {"script": body, "args": list(args)})
 
     def wait(self, condition: str, seconds: float = SECONDS) -> Any:
-        """Wait until an expression is true, and give back its value."""
+        """Wait until an expression is true; returns its value."""
         until = time.monotonic() + seconds
         while not (value := self.script(f"return {condition}")):
             if time.monotonic() > until:
@@ -74,7 +74,7 @@ class Browser:
         return found
 
     def click(self, css: str) -> None:
-        """Click an element as a person would."""
+        """Click an element with the mouse."""
         self.call("POST", f"/element/{self.find(css)[ELEMENT]}/click", {})
 
     def type(self, css: str, text: str) -> None:
@@ -82,19 +82,19 @@ class Browser:
         self.call("POST", f"/element/{self.find(css)[ELEMENT]}/value", {"text": text})
 
     def press(self, key: str) -> None:
-        """Press and release a key, wherever the focus is."""
+        """Press and release a key at the element that has the focus."""
         steps = [{"type": "keyDown", "value": key}, {"type": "keyUp", "value": key}]
         self.call("POST", "/actions", {"actions": [{"type": "key", "id": "keys", "actions": steps}]})
 
     def hover(self, css: str, at: tuple[int, int]) -> None:
-        """Move the pointer over a place of an element."""
-        box = self.script(PLACE, self.find(css))
+        """Move the pointer to a position in an element, in pixels from its upper left corner."""
+        box = self.script(SCROLL_TO, self.find(css))
         step = {"type": "pointerMove", "duration": 0, "x": round(box[0] + at[0]), "y": round(box[1] + at[1])}
         self._point([step])
 
     def drag(self, css: str, start: tuple[int, int], end: tuple[int, int]) -> None:
-        """Press at one place of an element, move, release at another; places are pixels from its left upper corner."""
-        box = self.script(PLACE, self.find(css))
+        """Drag from one position in an element to another, in pixels from its upper left corner."""
+        box = self.script(SCROLL_TO, self.find(css))
         (x, y), (to_x, to_y) = ([round(box[0] + at[0]), round(box[1] + at[1])] for at in (start, end))
         steps = [
             {"type": "pointerMove", "duration": 0, "x": x, "y": y},
@@ -110,28 +110,28 @@ class Browser:
         self.call("POST", "/actions", {"actions": [pointer]})
 
     def resize(self, width: int, height: int) -> None:
-        """Another size of the window."""
+        """Resize the window."""
         self.call("POST", "/window/rect", {"width": width, "height": height})
 
     def prefer(self, *, dark: bool) -> None:
-        """What the system tells pages to look like."""
+        """Set the color scheme that the system prefers."""
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self._chrome("Emulation.setEmulatedMedia", {"features": features})
 
     def picture(self, path: Path) -> None:
-        """What the window shows, as PNG."""
+        """Write a screenshot of the window as PNG."""
         path.write_bytes(base64.b64decode(self.call("GET", "/screenshot")))
 
     def pdf(self) -> bytes:
-        """The page as printed."""
+        """Print the page as PDF."""
         return base64.b64decode(self.call("POST", "/print", {}))
 
     def console(self) -> list[str]:
-        """Everything the page said to the console since the last call: errors, warnings, refused loads."""
+        """The messages on the console since the last call: errors, warnings, blocked requests."""
         return [entry["message"] for entry in self.call("POST", "/se/log", {"type": "browser"})]
 
     def requests(self) -> list[str]:
-        """Every address the page asked for since the last call."""
+        """The URLs that the page requested since the last call."""
         messages = (
             json.loads(entry["message"])["message"] for entry in self.call("POST", "/se/log", {"type": "performance"})
         )
@@ -172,7 +172,7 @@ def browser(width: int = 1440, height: int = 900) -> Iterator[Browser]:
 
 
 def _port(driver: subprocess.Popen[str]) -> int:
-    """The port that chromedriver took, from what it prints when it listens."""
+    """The port of chromedriver, from its output."""
     assert driver.stdout is not None
     for line in driver.stdout:
         if "started successfully on port" in line:

@@ -1,7 +1,7 @@
 """A fake of the AWS services that Rollbook calls, in their real wire format, on loopback.
 
 SageMaker, SSM and KMS answer botocore's own clients over HTTP (JSON 1.1). A session is a WebSocket on which the command
-really runs. `Faults` injects what goes wrong in the field.
+really runs. `Faults` injects faults.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ REORDERED, LATE = 0.02, 0.7  # seconds; both sides repeat a message after 0.2
 
 @dataclasses.dataclass
 class Faults:
-    """What goes wrong. Shares are of the messages in both directions; counts are of the first calls or messages.
+    """Faults to inject. Shares are of the messages in both directions; counts are of the first calls or messages.
 
-    A reordered message arrives after those sent a moment later, a late one after it was repeated. `close_seconds` is
-    how long the node waits for acknowledgements after the command has ended: the real agent two. `slow_start` is how
-    long the answer takes to a start that was granted.
+    A reordered message arrives after messages that were sent a moment later, a late one after it was repeated.
+    `close_seconds` is how long the node waits for acknowledgements after the command has ended; the real agent waits
+    two seconds. `slow_start` delays the answer to a successful StartSession.
     """
 
     loss: float = 0.0
@@ -95,9 +95,9 @@ class Node:
 
 
 class FakeAws:
-    """The services. `sessions` are those that are open at the service; `starts` counts granted StartSession calls.
+    """The services. `sessions` are the open sessions; `starts` counts successful StartSession calls.
 
-    `injected` counts the faults that messages met. `printed` is what the commands of each node wrote.
+    `injected` counts the injected faults by kind. `printed` is the output of the commands of each node.
     """
 
     def __init__(self, nodes: list[Node], faults: Faults, cluster: str = "research") -> None:
@@ -273,7 +273,7 @@ class ApiError(Exception):
 
 
 class _Run:
-    """The command of one session; it outlives single sockets."""
+    """The command of one session; a session may use several sockets."""
 
     def __init__(self, service: FakeAws, session: dict[str, Any]) -> None:
         self._faults, self._dice, self._service = service.faults, service.dice, service
@@ -298,7 +298,7 @@ class _Run:
         self._delayed: list[bytes] = []
         self._ended_at: float | None = None
         self._done = self._closed = False
-        if self._node.takes_input:  # others wait for the handshake
+        if self._node.takes_input:  # else after the handshake
             self._begin()
 
     def _begin(self) -> None:
@@ -371,7 +371,7 @@ class _Run:
                 pipe.close()
 
     def _whole_characters(self, fd: int, data: bytes) -> bytes:
-        """The real agent holds back an unfinished UTF-8 character, and drops it at the end."""
+        """The data up to the last complete UTF-8 character; the real agent delays the rest, and drops it at the end."""
         if not self._faults.cut_utf8:
             return data
         data = self._tail.pop(fd, b"") + data
@@ -403,7 +403,7 @@ class _Run:
             self._process.wait()
 
     def close(self) -> None:
-        """Close the ends of the command's output; nothing is read from them any more, and no command is started."""
+        """Stop reading the command's output; no command is started afterwards."""
         self._closed = True
         for fd in self._open:
             self._loop.remove_reader(fd)
@@ -417,7 +417,7 @@ class _Run:
         try:
             while True:
                 now = self._loop.time()
-                self._after_input()  # a terminal takes little input at a time
+                self._after_input()  # a terminal accepts little input at a time
                 delayed, self._delayed = self._delayed, []
                 for data in delayed:
                     await socket.send(data)
@@ -460,7 +460,7 @@ class _Run:
         self._wake.set()
 
     def _deliveries(self) -> list[float]:
-        """When a message arrives, in seconds from now; a lost one never, a duplicated one twice."""
+        """The delays in seconds with which a message arrives: none if it is lost, two if it is duplicated."""
         faults, injected, roll = self._faults, self._service.injected, self._dice.random
         if roll() < faults.loss:
             injected["lost"] += 1
@@ -553,12 +553,12 @@ class _Handler(BaseHTTPRequestHandler):
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = 128  # many sessions end at once
+    request_queue_size = 128  # many sessions end at the same time
 
 
 @contextmanager
 def fake_aws(nodes: list[Node], faults: Faults | None = None) -> Iterator[FakeAws]:
-    """The services for the length of a block, with credentials and endpoint for botocore."""
+    """Start the services, and set the credentials and the region for botocore."""
     service = FakeAws(nodes, faults or Faults())
     handler = type("Handler", (_Handler,), {"service": service})
     server = _Server(("127.0.0.1", 0), handler)

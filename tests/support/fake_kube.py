@@ -36,7 +36,7 @@ GROUPS = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
 def _has_websockets() -> bool:
-    """Whether there is a kubectl that uses WebSockets for exec, as it does since 1.31."""
+    """Whether kubectl is installed and uses WebSockets for exec, as it does since 1.31."""
     try:
         done = subprocess.run(["kubectl", "version", "--client", "-o", "json"], capture_output=True, check=False)
         return int(json.loads(done.stdout)["clientVersion"]["minor"].rstrip("+")) >= 31
@@ -48,7 +48,7 @@ needs_kubectl = pytest.mark.skipif(not _has_websockets(), reason="needs kubectl 
 
 
 def recorded(path: str, accept: str = "") -> str:
-    """The recorded answer to a request; the first, or the one that a client with that `Accept` got."""
+    """The recorded answer to a request: the one for this `Accept` header, else the first."""
     answers = json.loads(RECORD.read_text())[path]
     return str(next((one["body"] for one in answers if one["accept"] == accept), answers[0]["body"]))
 
@@ -75,7 +75,7 @@ class FakeKube:
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
     def list_pods(self, selector: dict[str, str]) -> list[dict[str, Any]]:
-        """The pods with these labels; those that are old enough run."""
+        """The pods with these labels; a pod runs after it was listed `slow` times."""
         with self.lock:
             for pod in self.pods.values():
                 self._advance(pod)
@@ -108,13 +108,13 @@ class FakeKube:
         return 201, manifest
 
     def command(self, pod: dict[str, Any], argv: list[str]) -> list[str]:
-        """What runs on this machine: /host of a pod is the root of its node."""
+        """The command line on this machine for a command in a pod, in which /host is the root of the node."""
         prefix = self.prefixes.get(pod["spec"]["nodeName"], [])
         return [*prefix, *("/" if word == "/host" else word for word in argv)]
 
 
 def failure(code: int, reason: str, message: str) -> dict[str, Any]:
-    """A `Status` that says what is wrong."""
+    """A `Status` document with an error."""
     return {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason,
             "code": code}  # fmt: skip
 
@@ -152,12 +152,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, failure(404, "NotFound", f"{path} not found"))
 
     def do_POST(self) -> None:
-        """Create a pod; kubectl also tries exec this way, over a protocol that is not spoken here."""
+        """Create a pod. kubectl also tries exec with POST, over a protocol that is not implemented here."""
         body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
         if self._path()[0].endswith("/pods"):
             self._answer(*self.cluster.create(json.loads(body)))
         else:
-            self._answer(400, failure(400, "BadRequest", "only WebSockets are spoken here"))
+            self._answer(400, failure(400, "BadRequest", "only WebSockets are supported"))
 
     def do_DELETE(self) -> None:
         """Delete a pod."""
@@ -253,7 +253,7 @@ class _Exec:
             self._socket.sendall(bytes([0x80 | code]) + length + data)
 
     def _input(self) -> bool:
-        """Take what the client sent; False when it is gone."""
+        """Receive data of the client; False if it has disconnected."""
         try:
             data = self._socket.recv(1 << 16)
         except OSError:
@@ -297,7 +297,7 @@ class _Exec:
 
 @contextmanager
 def fake_kube(directory: Path, **options: Any) -> Iterator[tuple[FakeKube, Path]]:
-    """The cluster of the recorded nodes and its kubeconfig, for the length of a block."""
+    """Serve a cluster with the recorded nodes; yields the cluster and its kubeconfig."""
     cluster = FakeKube(json.loads(recorded("/api/v1/nodes?limit=500", "application/json"))["items"], **options)
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"cluster": cluster}))
     server.daemon_threads = True

@@ -26,8 +26,8 @@ from tests.support.waits import until
 
 __all__ = ["KINDS", "fault_records"]
 
-OTHER_FILES = 16 << 20  # bytes of a record beside what a hostile host sends
-# The agent's command line is -I -S -c CODE ...; {} is what its Python runs first.
+OTHER_FILES = 16 << 20  # bytes of a record besides the data of a hostile host
+# The agent's command line is -I -S -c CODE ...; {} is code that runs before it.
 FIRST = """#!/bin/sh
 shift 3
 code=$1
@@ -61,7 +61,7 @@ print("0, GPU-1, H200, 1, 1, 1, 00000000:01:00.0, 5, 5, 16, 16, 1, 1, a, b, c, d
 FLIPPER = """#!/bin/sh
 /usr/bin/python3 "$@" | /usr/bin/python3 -S -c '
 import os, random
-chance = random.Random({seed})
+rng = random.Random({seed})
 left = 60000
 while True:
     data = bytearray(os.read(0, 65536))
@@ -69,8 +69,8 @@ while True:
         break
     left -= len(data)
     if left < 0:
-        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
-        left = chance.randrange(5000, 20000)
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        left = rng.randrange(5000, 20000)
     os.write(1, data)
 '
 """
@@ -88,15 +88,15 @@ while True:
 """
 FILTER = """#!{python}
 import random, signal, subprocess, sys
-chance, keep = random.Random({seed}), "--version" in sys.argv
+rng, keep = random.Random({seed}), "--version" in sys.argv
 child = subprocess.Popen(["{real}", *sys.argv[1:]], stdout=subprocess.PIPE)
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP):
     signal.signal(number, lambda number, _: child.send_signal(number))
 for line in child.stdout:
-    if keep or chance.random() > {lose}:
+    if keep or rng.random() > {lose}:
         sys.stdout.buffer.write(line)
-    if not keep and chance.random() < {noise}:
-        sys.stdout.buffer.write(b"@rb1 0 \\xff\\x00 noise of another program" + bytes(chance.randrange(2) * [10]))
+    if not keep and rng.random() < {noise}:
+        sys.stdout.buffer.write(b"@rb1 0 \\xff\\x00 noise of another program" + bytes(rng.randrange(2) * [10]))
     sys.stdout.buffer.flush()
 sys.exit(child.wait())
 """
@@ -147,8 +147,6 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
         sys.exit()
 sys.exit("no agent")
 """
-
-# Takes the connection of an agent of another host, forwards the proofs, and then inserts orders.
 
 
 # Network
@@ -378,7 +376,7 @@ def _launched_agent_killed(run: Run) -> None:
 
 
 def _filtered(run: Run, lose: float, noise: float) -> list[str]:
-    """A launcher whose standard output loses lines or has lines of others; agents cannot connect back."""
+    """Options for a launcher whose standard output loses lines or has noise; agents cannot connect back."""
     path = run.directory / "mpirun"
     seed = run.random.randrange(1 << 30)
     path.write_text(FILTER.format(python=sys.executable, seed=seed, real=MPI_RUN, lose=lose, noise=noise))
@@ -402,7 +400,7 @@ def _noisy_lines(run: Run) -> None:
 
 
 def _clean_up(run: Run) -> None:
-    """Let a later recording clean up in the temporary directory."""
+    """Run another recording, which cleans up the temporary directory."""
     for abandoned in run.temporary.glob("rollbook-run-*"):
         os.utime(abandoned, (0, 0))  # a new one may belong to a process that starts
     results = run.directory / "later"
@@ -411,7 +409,7 @@ def _clean_up(run: Run) -> None:
 
 
 def _recover(run: Run) -> Record:
-    """Finish the record with a command, after a later recording has cleaned up in the temporary directory."""
+    """Finish the record with `rollbook recover`, after another recording has cleaned up the temporary directory."""
     _clean_up(run)
     done = run.command("recover", run.path)
     run.expect_code(done.returncode, (0,), done.stderr)
@@ -592,7 +590,7 @@ def _clock_set(run: Run) -> None:
         new.write_text(str(run.random.choice((-1, 1)) * run.random.uniform(2, 3600)))
         new.replace(clock)
         run.wait_for_beats(10)
-    _note(run, run.host.name)
+    _check_clock_step(run, run.host.name)
 
 
 @kind("clock of the collector set", "clock")
@@ -604,11 +602,11 @@ def _collector_clock_set(run: Run) -> None:
         new.write_text(str(run.random.choice((-1, 1)) * run.random.randrange(2, 600)))
         new.replace(clock)
         run.wait_for_beats(10)
-    _note(run, "")
+    _check_clock_step(run, "")
 
 
-def _note(run: Run, host: str) -> None:
-    """Count a step of a clock that the record does not mention."""
+def _check_clock_step(run: Run, host: str) -> None:
+    """Record a problem if the record does not report the step of the clock, of a host or of the collector."""
     hosts = Record.open(run.path).hosts
     series = {one.name: one for one in hosts.series}
     if not (series[host].clock_steps if host else hosts.clock_steps):
@@ -619,7 +617,7 @@ def _note(run: Run, host: str) -> None:
 
 
 def _hostile(run: Run, send: str) -> None:
-    """A host that sends this without end: it is disconnected with a reason, and the other host loses nothing."""
+    """Run with a host that sends this endlessly: it is disconnected with a reason, and the other host loses nothing."""
     script = HOSTILE.format(python=sys.executable, source=SOURCE, send=send)
     run.host.programs({"python3": script})
     began = time.monotonic()

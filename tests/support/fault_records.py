@@ -35,7 +35,7 @@ def _damage(run: Run, change: Callable[[bytearray], object]) -> None:
 
 
 def _region(run: Run, data: bytearray, longest: int = 20_000) -> tuple[int, int]:
-    """A random part after the first `begin` event; there is a second copy, but not of both."""
+    """A random region after the header of the first entry."""
     start = run.random.randrange(HEADER.size, len(data) - 100)
     return start, min(len(data), start + run.random.randrange(1, longest))
 
@@ -115,7 +115,7 @@ def _random_inside(run: Run) -> None:
 
 
 def _copied(run: Run) -> Path:
-    """A copy of the reference record that the kind may change."""
+    """Copy the reference record, so that it can be changed."""
     record = run.results / "record" / run.reference().name
     shutil.copytree(run.reference(), record)
     return record

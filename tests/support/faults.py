@@ -1,4 +1,4 @@
-"""The fault campaign's equipment: an independent reader of this machine's counters, one run, and the checks after it.
+"""The fault campaign: an independent reader of this machine's counters, one run, and the checks after it.
 
 A kind of fault is a function that takes a `Run`, causes the fault at a random moment and calls the checks.
 `bench/faults` runs all kinds many times, `tests/lab/test_faults.py` runs each once.
@@ -34,7 +34,7 @@ from rollbook.records.record import Record, SeriesHost, SourceLoss
 from rollbook.testing import Lab
 from rollbook.testing.lab.processes import living
 from tests.support.commands import ROLLBOOK
-from tests.support.launchers import Heard, agents, back, heard, send_signal
+from tests.support.launchers import HostProgress, agents, have_returned, read_progress, send_signal
 from tests.support.waits import READ_PAUSE, until, until_sampled
 
 __all__ = [
@@ -54,10 +54,10 @@ __all__ = [
 
 MPI_RUN = Path(sys.prefix) / "bin" / "mpirun"
 INTERVAL = 0.2
-PATIENCE, LEAVING = 300.0, 30.0  # seconds, for a state of the journal or a command, and for processes to end
+PATIENCE, LEAVING = 300.0, 30.0  # timeouts in seconds: for a state of the journal or a command; for processes to end
 STEP = round(INTERVAL * 1e9)
-LATE = 1.5  # intervals between two rows from which on a beat is missing
-SPARE = 2  # beats at the edges of a recording that may be due or not
+LATE = 1.5  # intervals; with more between two rows, a beat is missing
+SPARE = 2  # beats at the start and end of a recording that may or may not be due
 RESOLUTION = 20_000_000  # ns, of the monotonic clock of the stand-in: each of two readings may be off by half of it
 DRIFT = 50_000_000  # ns by which the wall clock of a host may drift, or be set without being noticed
 COUNTERS = {"stat_totals": ("ctxt", "processes"), "vmstat": ("pgfault",)}
@@ -82,7 +82,7 @@ KINDS: dict[str, Kind] = {}
 
 
 def in_order(kinds: Iterable[Kind]) -> list[Kind]:
-    """One kind that makes the reference record, then those that do not need it: no other has to wait for it."""
+    """First one kind that makes the reference record, then those that do not need it, so that no kind waits for it."""
     ordered = sorted(kinds, key=lambda one: one.needs_reference)
     first = next((one for one in ordered if one.needs_reference), None)
     return [*([first] if first else []), *(one for one in ordered if one is not first)]
@@ -156,7 +156,7 @@ class CounterReader(threading.Thread):
         self.join()
 
     def bounds(self, name: str, mono: int, after_ns: int) -> tuple[float, float]:
-        """The least and greatest value that a correct reader can have read at this time, or this much later."""
+        """The minimum and maximum that a correct reader can have read at this time, or up to this much later."""
         count = len(self._began)
         before = bisect.bisect_right(self._ended, mono - RESOLUTION, hi=count) - 1
         after = bisect.bisect_left(self._began, mono + after_ns, hi=count)
@@ -172,13 +172,13 @@ class Campaign:
         self.counters = CounterReader()
         self.lock, self.making_reference = threading.Lock(), threading.Lock()
         self.free = list(lab.hosts)
-        # Lab hosts have a /tmp of their own, and share this.
+        # Lab hosts have their own /tmp, but share /var/tmp.
         self.directory = Path(tempfile.mkdtemp(prefix="rollbook-faults-", dir="/var/tmp"))
         self.reference: Path | None = None
         self.reference_rows: dict[str, Counter[tuple[Any, ...]]] = {}
 
     def __enter__(self) -> Self:
-        # A shell lets programs in the background ignore Ctrl-C; recordings would inherit that.
+        # A shell starts background programs with SIGINT ignored; recordings would inherit that.
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         self.counters.read()
@@ -282,7 +282,7 @@ class Run:
         self.expect_code(process.wait(PATIENCE), codes)
 
     def interrupt(self, process: subprocess.Popen[bytes]) -> None:
-        """Press Ctrl-C."""
+        """Send SIGINT, as Ctrl-C does."""
         process.send_signal(signal.SIGINT)
 
     def expect_code(self, code: int, codes: Collection[int], messages: str | None = None) -> None:
@@ -296,32 +296,32 @@ class Run:
     # The journal while it is being written
 
     def samples(self) -> Counter[int]:
-        """How many samples the journal has by now, by the number of the host."""
+        """The number of samples in the journal so far, by number of the host."""
         raw = next((path for path in self.results.glob("*/*/raw") if not path.parent.is_symlink()), None)
         frames = ((entry.host, entry.frame) for entry in Reader(raw)) if raw else ()
         return Counter(host for host, frame in frames if frame is not None and frame.kind == "S")
 
-    def heard(self) -> dict[str, Heard]:
-        """What the journal has of each host by now."""
+    def progress(self) -> dict[str, HostProgress]:
+        """Read what the journal has of each host so far."""
         (raw,) = self.results.glob("*/*/raw")
-        return heard(raw, self.names)
+        return read_progress(raw, self.names)
 
     def wait_for_loss(self, *names: str) -> None:
         """Wait until the collector notices that the connection to these hosts is lost."""
-        self._until(lambda: all(self.heard()[name].lost for name in names or [self.host.name]))
+        self._until(lambda: all(self.progress()[name].lost for name in names or [self.host.name]))
 
     def wait_for_return(self, *names: str) -> None:
         """Wait until these hosts are sampled again after a loss."""
-        self._until(lambda: back(self.heard(), names or [self.host.name], 0))
+        self._until(lambda: have_returned(self.progress(), names or [self.host.name], 0))
 
     def wait_for_beats(self, count: int = 4) -> None:
         """Wait until the host has this many more samples."""
-        wanted = len(self.heard()[self.host.name].beats) + count
-        self._until(lambda: len(self.heard()[self.host.name].beats) >= wanted)
+        wanted = len(self.progress()[self.host.name].beats) + count
+        self._until(lambda: len(self.progress()[self.host.name].beats) >= wanted)
 
-    def _until(self, there: Callable[[], object]) -> None:
-        """Wait for a state of the journal. Several runs share the machine, with other programs as well."""
-        until(there, PATIENCE, READ_PAUSE)
+    def _until(self, condition: Callable[[], object]) -> None:
+        """Wait for a state of the journal, with a long timeout: several runs share the machine."""
+        until(condition, PATIENCE, READ_PAUSE)
 
     def signal_agents(self, number: int) -> None:
         """Send a signal to the agent of the host."""
@@ -407,13 +407,13 @@ class Run:
             return [ts for (ts,) in connection.execute(sql, [str(path), host]).fetchall()]
 
     def window(self, record: Record, times: list[int]) -> list[int]:
-        """Times of samples with those at which all hosts were ready, and at which the recording was ended."""
+        """The times of samples, with the times at which all hosts were ready and the recording was ended."""
         ready = [entry.arrived_ns for entry in Reader(record.path / "raw") if is_ready(entry)]
         ready = ready[:1] if times and ready[:1] < times[:1] else []
         return [*ready, *times, *([self.stopped_ns] if self.stopped_ns else [])]
 
     def check_leftovers(self) -> None:
-        """Count processes, temporary files and unfinished files that are left after the run."""
+        """Record processes, temporary files and unfinished files that are left after the run."""
         with contextlib.suppress(AssertionError):
             until(lambda: not self.processes(), LEAVING, READ_PAUSE)
         self.result.leftovers += self.processes()
@@ -422,12 +422,12 @@ class Run:
         self.result.leftovers += [str(path) for path in found]
 
     def processes(self) -> list[str]:
-        """What still runs on the hosts or, started by this run, on this machine."""
+        """The command lines that still run on the hosts or, started by this run, on this machine."""
         mine = [one.cmdline[:200] for one in living() if one.has_environment(self.mark)]
         return [*mine, *(command[:200] for host in (self.host, self.other) for _, command in host.processes())]
 
     def close(self) -> None:
-        """End what is left, reset the hosts and remove the files."""
+        """Kill remaining processes, reset the hosts and remove the files."""
         for process in self._processes:
             process.kill()
             process.wait()

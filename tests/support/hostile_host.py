@@ -1,4 +1,4 @@
-"""A hostile host: a program that runs in place of the agent, `hostile_host.py BEHAVIOUR`, and never stops by itself."""
+"""A hostile host: a program that replaces the agent, `hostile_host.py BEHAVIOUR`, and never stops by itself."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rollbook.protocol.varint import put_varint
 __all__ = ["ATTACK", "BEHAVIOURS", "STARTED", "fake_ssh"]
 
 STARTED = "HOSTILE_STARTED"
-"""The variable with a directory in which a host makes a file of its name when its greeting is sent."""
+"""The variable with a directory in which a host creates a file with its name after it has sent its hello."""
 ATTACK = "\x1b]52;c;aGk=\x07\x1b[2J\rroot# \u202egnp.exe\x9b31m"
 """Text that sets the clipboard, clears the screen, overwrites a line, and reverses the direction of writing."""
 MIB = 1 << 20
-DISKS = 3  # the place of diskstats in the plan of the live view
-GIVES_UP = 60.0  # seconds; then the collector did not end the connection
+DISKS = 3  # the position of diskstats in the plan of the live view
+GIVES_UP = 60.0  # seconds in which the collector should have closed the connection
 numbers = itertools.count(1)
 
 
@@ -37,7 +37,7 @@ def item(file: int, word: str, body: bytes = b"") -> bytes:
 
 
 def sample(text: bytes) -> bytes:
-    """The content of a sample of what are disks in the live view, with this text as its only page."""
+    """The payload of a sample of diskstats in the live view, with this text as its only page."""
     stream = zlib.compressobj(9, zlib.DEFLATED, -15)
     body = b"ok %d /proc/diskstats\n%s" % (len(text), text)
     data = (stream.compress(body) + stream.flush(zlib.Z_SYNC_FLUSH))[:-4]
@@ -123,7 +123,7 @@ def _unfinished() -> Iterator[bytes]:
 
 
 def _stays() -> Iterator[bytes]:
-    """Send the end of a command, with the text of an attack as its output, and stay."""
+    """Send the end of a command with `ATTACK` as its output, but keep the connection open."""
     yield frame(b"O", b"o" + ATTACK.encode()) + frame(b"X", b"status=0\ndropped=0\ntimed_out=0\n")
     end = time.monotonic() + GIVES_UP
     while time.monotonic() < end:
@@ -142,7 +142,7 @@ BEHAVIOURS: dict[str, Callable[[], Iterator[bytes]]] = {
 
 
 def fake_ssh(directory: Path) -> None:
-    """Make a program `ssh` that reaches this machine; hosts called evil-BEHAVIOUR are hostile."""
+    """Create a program `ssh` that runs commands on this machine; hosts named evil-BEHAVIOUR are hostile."""
     program = directory / "ssh"
     program.write_text(
         "#!/bin/sh\n"

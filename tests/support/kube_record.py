@@ -1,4 +1,4 @@
-"""The recorded answers of a Kubernetes API server, given again on loopback to a real kubectl."""
+"""A server on loopback that replays recorded answers of a Kubernetes API server to a real kubectl."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLUSTER = "arn:aws:eks:us-west-2:123456789012:cluster/training"
 
 
 class KubeRecord:
-    """What the server answers. `replace` changes texts in all answers, `hang` has paths that are never answered."""
+    """The answers of the server. `replace` changes texts in all answers; paths in `hang` are not answered."""
 
     def __init__(self) -> None:
         self.answers: dict[str, list[dict[str, Any]]] = {
@@ -31,7 +31,7 @@ class KubeRecord:
         self.requests: list[tuple[str, str]] = []
 
     def add_to_pod(self, name: str, container: dict[str, Any], annotations: dict[str, str]) -> None:
-        """Change the first container and the annotations of a pod in all answers that have it."""
+        """Change the first container and the annotations of a pod in all answers that contain it."""
         for answer in (one for answers in self.answers.values() for one in answers):
             body = json.loads(answer["body"]) if '"Pod' in answer["body"] else {}
             for pod in body.get("items", [body]):
@@ -68,7 +68,7 @@ def canary_container(canaries: list[dict[str, str]]) -> tuple[dict[str, Any], di
 
 
 def _normal(path: str) -> str:
-    """A path whose selectors are in one order: kubectl writes them in a random one."""
+    """A path with sorted selectors: kubectl writes them in random order."""
     parts = urllib.parse.urlsplit(path)
     query = sorted(
         (name, ",".join(sorted(value.split(","))))
@@ -83,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
     record: KubeRecord
 
     def do_GET(self) -> None:
-        """Answer as recorded."""
+        """Send the recorded answer."""
         path = self.path.partition("?")[0]
         self.record.requests.append((self.path, self.headers["Accept"] or ""))
         if path in self.record.hang:
@@ -101,12 +101,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in the base class
-        """Nothing on stderr."""
+        """Print nothing."""
 
 
 @contextmanager
 def kube_record() -> Iterator[tuple[KubeRecord, str]]:
-    """The record and the address of its server."""
+    """Start the server; yields the record and the address."""
     record = KubeRecord()
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"record": record}))
     server.daemon_threads = True

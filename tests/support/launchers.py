@@ -1,4 +1,4 @@
-"""What the tests of launcher transports share: a snapshot, a recording with something happening, the hosts' facts."""
+"""Shared by tests of launcher transports: take a snapshot, record with a fault, read a journal, kill processes."""
 
 from __future__ import annotations
 
@@ -36,14 +36,16 @@ if TYPE_CHECKING:  # benchmarks use this module where pytest may not be installe
     import pytest
 
 PLAN = Plan.of(catalogue.load())
-FEW = Plan.of([catalogue.source(name) for name in ("identity", "loadavg", "meminfo", "stat", "net_dev", "uptime")])
+SHORT_PLAN = Plan.of(
+    [catalogue.source(name) for name in ("identity", "loadavg", "meminfo", "stat", "net_dev", "uptime")]
+)
 INTERVAL = 0.5
-LONGEST_GAP = 60.0  # seconds until a launcher that was killed has started all agents again, on a busy machine
+LONGEST_GAP = 60.0  # seconds until a killed launcher has restarted all agents, on a busy machine
 EARLY = 0.05
 AGENT = "binascii"  # in the command line of every agent
 PROGRAM = Path(__file__).parents[1] / "data" / "mpi" / "allreduce.c"
-OPEN_MPI_5 = Path(sys.prefix) / "bin"  # from PyPI, compiler and all
-# Of the session or of the moment, not of the host; by source, or by field of a source.
+OPEN_MPI_5 = Path(sys.prefix) / "bin"  # from PyPI, with mpicc
+# Sources that depend on the session or the time, not only on the host.
 VOLATILE = {
     "addresses", "environment", "limits", "cgroup_stat", "cgroup_limits", "loadavg", "uptime", "stat", "stat_totals",
     "vmstat",
@@ -54,8 +56,8 @@ VOLATILE = {
 
 
 HONEST = '#!/bin/sh\n{wait}\nexec /usr/bin/python3 "$@"\n'
-# The agent's command line is -I -S -c CODE ...; a second agent gets the name and rank of the second host. The true ones
-# wait for it: once all agents have arrived, none is accepted.
+# The agent's command line is -I -S -c CODE ...; a second agent gets the name and rank of the second host. The real
+# agents wait for it: once all agents have connected, no other is accepted.
 IMPOSTOR = """#!/bin/sh
 shift 3
 code=$1
@@ -73,8 +75,8 @@ exec /usr/bin/python3 -I -S -c "$code" "$@"
 
 
 @dataclasses.dataclass
-class Heard:
-    """One host's part in a recording."""
+class HostProgress:
+    """The part of a journal that belongs to one host."""
 
     beats: list[int] = dataclasses.field(default_factory=list)
     facts: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -84,17 +86,17 @@ class Heard:
     missed: int = 0
 
     def gaps(self) -> int:
-        """How many beats are missing between the first and the last, but those that the busy host missed by itself.
+        """The number of beats missing between the first and the last, without those that the agent reports as missed.
 
-        A beat may come late, by almost an interval, and by as much as clocks are not known a little early: the beats
-        are counted, and which one is missing is not known.
+        A beat may be late by almost an interval, or a little early because clocks are not known exactly. So beats are
+        counted, and it is not known which one is missing.
         """
         first, last = min(self.beats) / 1e9 + EARLY, max(self.beats) / 1e9
         return max(0, int(last // INTERVAL) - int(first // INTERVAL) + 1 - len(set(self.beats)) - self.missed)
 
 
 def snapshot(transport: Transport, names: Sequence[str], **options: Any) -> dict[str, HostResult]:
-    """The records of the hosts, read through the transport."""
+    """Take a snapshot of the hosts through the transport."""
     records = asyncio.run(gather([Host(name) for name in names], lambda _: transport, PLAN, **options))
     return {record.name: record for record in records}
 
@@ -104,48 +106,51 @@ def record(
     names: Sequence[str],
     seconds: float,
     during: Callable[[], object] | None = None,
-    again: Sequence[str] = (),
+    returning: Sequence[str] = (),
     *,
-    plan: Plan = FEW,
-) -> dict[str, Heard]:
-    """Record a series for this many seconds after all hosts are ready, and a few beats; halfway, something happens.
+    plan: Plan = SHORT_PLAN,
+) -> dict[str, HostProgress]:
+    """Record a series for this many seconds after all hosts are ready; halfway, `during` is called.
 
-    The other half lasts until these hosts are back with a few beats, where some are named, but two minutes at most.
+    If `returning` names hosts, the second half lasts until they were lost and are sampled again, at most two minutes.
     """
 
     async def main(raw: Path) -> None:
+        def progress() -> dict[str, HostProgress]:
+            return read_progress(raw, names)
+
         hosts = [Host(name) for name in names]
         about = {"type": "record", "stamp": "", "argv": [], "args": {}}
         recording = Recorder(raw, hosts, lambda _: transport, plan, interval=INTERVAL, about=about, timeout=60)
         async with recording as recorder:
             await recorder.ready()
             await asyncio.sleep(seconds / 2)
-            await until_true(lambda: all(host.lost or len(host.beats) >= 3 for host in heard(raw, names).values()))
-            happened = 0
+            await until_true(lambda: all(host.lost or len(host.beats) >= 3 for host in progress().values()))
+            since_ns = 0
             if during is not None:
-                happened = time.time_ns()
+                since_ns = time.time_ns()
                 during()
-            await asyncio.sleep(0 if again else seconds / 2)
-            for _ in range(240 if again else 0):
-                if back(heard(raw, names), again, happened):
+            await asyncio.sleep(0 if returning else seconds / 2)
+            for _ in range(240 if returning else 0):
+                if have_returned(progress(), returning, since_ns):
                     break
                 await asyncio.sleep(0.5)
             await recorder.end(facts=True)
 
     with tempfile.TemporaryDirectory() as directory:
         asyncio.run(main(Path(directory) / "raw"))
-        return heard(Path(directory) / "raw", names)
+        return read_progress(Path(directory) / "raw", names)
 
 
-def back(found: dict[str, Heard], again: Sequence[str], happened: int) -> bool:
-    """Whether these have been away since then, and have given beats after that, without being lost once more."""
-    hosts = [found[name] for name in again]
-    return all(host.lost_ns > happened and sum(beat > host.lost_ns for beat in host.beats) >= 4 for host in hosts)
+def have_returned(found: dict[str, HostProgress], returning: Sequence[str], since_ns: int) -> bool:
+    """Whether these hosts were lost after this time, and have had a few beats since they were last lost."""
+    hosts = [found[name] for name in returning]
+    return all(host.lost_ns > since_ns and sum(beat > host.lost_ns for beat in host.beats) >= 4 for host in hosts)
 
 
-def heard(raw: Path, names: Sequence[str]) -> dict[str, Heard]:
-    """What a journal has of each host."""
-    found = {name: Heard() for name in names}
+def read_progress(raw: Path, names: Sequence[str]) -> dict[str, HostProgress]:
+    """Read what a journal has of each host."""
+    found = {name: HostProgress() for name in names}
     for entry in Reader(raw):
         if not entry.host < len(names):
             continue
@@ -164,59 +169,59 @@ def heard(raw: Path, names: Sequence[str]) -> dict[str, Heard]:
     return found
 
 
-def built(directory: Path) -> Path:
-    """A real MPI program, for Open MPI 5."""
+def build_mpi_program(directory: Path) -> Path:
+    """Compile an MPI program for Open MPI 5."""
     program = directory / "allreduce"
     subprocess.run([OPEN_MPI_5 / "mpicc", "-O2", "-o", program, PROGRAM], check=True)
     return program
 
 
-def lasting(facts: dict[str, Any]) -> dict[str, Any]:
-    """The facts that are the same whenever and however the host is asked."""
+def stable_facts(facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts that do not depend on the time or the transport."""
     return {name: msgspec.to_builtins(fact) for name, fact in facts.items() if name not in VOLATILE}
 
 
 def impersonate(lab: Lab, transport: Callable[[str], Transport], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let one of three hosts claim to be another, beside its own agent: both have the reason, the third is complete.
+    """Let one of three hosts claim to be another: check that both fail with the reason and the third is complete.
 
-    It has what the launcher gives to its own agent, and nothing else. `transport` takes the Python to use.
+    The impostor has only what the launcher passes to its own agent. `transport` takes the Python to use.
     """
     addresses = {host.name: host.address for host in lab.hosts}
     resolve = socket.getaddrinfo
-    # As at a site where names resolve: the collector knows lab hosts from its ssh configuration only.
+    # The collector knows lab hosts only from its ssh configuration; here their names resolve, as they do at a site.
     monkeypatch.setattr(socket, "getaddrinfo", lambda name, *a, **o: resolve(addresses.get(name, name), *a, **o))
-    liar, victim, third = (host.name for host in lab.hosts[:3])
+    impostor, victim, third = (host.name for host in lab.hosts[:3])
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:  # hosts have their own /tmp
         claimed = Path(directory) / "claimed"
         assign = Launch._assign
 
-        def noticed(launch: Launch, *args: Any) -> AgentChannel | None:
+        def assign_noticed(launch: Launch, *args: Any) -> AgentChannel | None:
             claimed.touch()
             return assign(launch, *args)
 
-        monkeypatch.setattr(Launch, "_assign", noticed)
+        monkeypatch.setattr(Launch, "_assign", assign_noticed)
         wait = f"for n in $(seq 600); do [ -e {claimed} ] && break; sleep 0.1; done"
         programs = IMPOSTOR.format(name=victim, wait=wait), HONEST.format(wait=wait), HONEST.format(wait=wait)
-        for name, program in zip((liar, victim, third), programs, strict=True):
+        for name, program in zip((impostor, victim, third), programs, strict=True):
             lab[name].programs({"agent-python": program})
-        found = snapshot(transport("/usr/local/bin/agent-python"), [liar, victim, third])
-    for name in (liar, victim):
+        found = snapshot(transport("/usr/local/bin/agent-python"), [impostor, victim, third])
+    for name in (impostor, victim):
         assert found[name].status in ("failed", "partial"), (name, found[name].reason)
         assert "conflicting claims: " in found[name].reason, (name, found[name].reason)
     assert found[third].status == "complete", found[third].reason
-    nothing_left(lab.hosts)
+    until_no_agents(lab.hosts)
 
 
 def agents(host: LabHost) -> list[int]:
-    """The agents that run on a lab host."""
+    """The process ids of the agents on a lab host, including their children."""
     return [pid for pid, command in host.processes() if AGENT in command]
 
 
 def kill_agents(host: LabHost) -> None:
-    """Kill them, and not what may stay behind to outlive them."""
+    """Kill the agents of a lab host, but not their children, which must end by themselves."""
     found = agents(host)
     parents = {one.pid: one.parent for one in living() if one.pid in found}
-    # The children of an agent, which may exist or not, have sessions of their own.
+    # Children of an agent have sessions of their own.
     started = {pid: parent for pid, parent in parents.items() if parent not in parents or session_of(pid) != pid}
     send_signal(started.keys() - set(started.values()))
 
@@ -230,27 +235,27 @@ def session_of(pid: int) -> int:
 
 
 def kill(host: LabHost, *programs: str) -> None:
-    """Kill what runs on a lab host by one of these names."""
+    """Kill the processes of these programs on a lab host."""
     found = [pid for pid, command in host.processes() if command.partition(" ")[0].rpartition("/")[2] in programs]
     assert found
     send_signal(found)
 
 
 def kill_children(name: str) -> None:
-    """Kill our own children of that name, and no other."""
+    """Kill the children of this process that have this name."""
     mine = [one.pid for one in living() if one.parent == os.getpid() and one.name == name[:15]]
     assert mine
     send_signal(mine)
 
 
 def send_signal(pids: Iterable[int], number: int = signal.SIGKILL) -> None:
-    """Signal processes; one that has ended meanwhile is none of them any more."""
+    """Send a signal to processes; those that have ended are ignored."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
-def nothing_left(hosts: Sequence[LabHost]) -> None:
-    """No agent and no launcher's daemon is left on a host."""
+def until_no_agents(hosts: Sequence[LabHost]) -> None:
+    """Wait until no agent and no daemon of a launcher is left on the hosts."""
     words = (AGENT, "orted", "prted", "hydra_pmi_proxy")
     until(lambda: not [c for host in hosts for _, c in host.processes() if any(word in c for word in words)])

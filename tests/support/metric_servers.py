@@ -1,4 +1,4 @@
-"""Prometheus and VictoriaMetrics from Debian, each of our own on loopback."""
+"""Prometheus and VictoriaMetrics from Debian, started on loopback."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Series = dict[tuple[tuple[str, str], ...], list[tuple[int, float]]]
 
 @dataclasses.dataclass(frozen=True)
 class Server:
-    """A running server: its address, and what it holds of a metric."""
+    """A running server: its address, and a function that returns the stored series of a metric."""
 
     address: str
     series: Callable[[str], Series]
 
 
 def ask(url: str, body: bytes | None = None) -> str:
-    """One request past any proxy."""
+    """Send one request without a proxy; returns the body of the answer."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(url, body, timeout=30) as answer:
         return str(answer.read().decode())
@@ -46,13 +46,13 @@ def prometheus(scratch: Path) -> Iterator[Server]:
     argv += ["--web.enable-remote-write-receiver", "--web.listen-address={}"]
     with _running(argv, "/-/ready") as address:
 
-        def held(name: str) -> Series:
-            """The samples of the last day as they are stored."""
+        def stored_series(name: str) -> Series:
+            """The stored samples of the last day."""
             query = urllib.parse.urlencode({"query": f"{name}[1d]"})
             found = json.loads(ask(f"{address}/api/v1/query?{query}"))["data"]["result"]
             return {_key(one["metric"]): [(round(1000 * at), float(v)) for at, v in one["values"]] for one in found}
 
-        yield Server(address, held)
+        yield Server(address, stored_series)
 
 
 @contextlib.contextmanager
@@ -61,7 +61,7 @@ def victoria(scratch: Path) -> Iterator[Server]:
     argv = ["victoria-metrics", "-httpListenAddr={}", f"-storageDataPath={scratch / 'vm'}", "-retentionPeriod=100y"]
     with _running(argv, "/health") as address:
 
-        def held(name: str) -> Series:
+        def stored_series(name: str) -> Series:
             ask(f"{address}/internal/force_flush")
             found: Series = {}
             for line in ask(f"{address}/api/v1/export?{urllib.parse.urlencode({'match[]': name})}").splitlines():
@@ -70,25 +70,25 @@ def victoria(scratch: Path) -> Iterator[Server]:
                 found[_key(one["metric"])] = [(at, value) for at, value in pairs if value is not None]
             return found
 
-        yield Server(address, held)
+        yield Server(address, stored_series)
 
 
 @contextlib.contextmanager
 def _running(argv: list[str], health: str) -> Iterator[str]:
-    """A server on a free port, once it answers."""
-    place = f"127.0.0.1:{free_ports(1)[0]}"
+    """Start a server on a free port; yields its address once it answers."""
+    address = f"127.0.0.1:{free_ports(1)[0]}"
 
     def answers() -> bool:
         try:
-            ask(f"http://{place}{health}")
+            ask(f"http://{address}{health}")
         except (urllib.error.URLError, ConnectionError):
             return False
         return True
 
-    with subprocess.Popen([word.replace("{}", place) for word in argv], stderr=subprocess.DEVNULL) as server:
+    with subprocess.Popen([word.replace("{}", address) for word in argv], stderr=subprocess.DEVNULL) as server:
         try:
             until(answers)
-            yield f"http://{place}"
+            yield f"http://{address}"
         finally:
             server.terminate()
 

@@ -1,4 +1,4 @@
-"""/proc/site_queue: a source as another package would bring it, and a metric over it in one declaration."""
+"""/proc/site_queue: a source as another package would declare it, and a metric of this source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transport as another package would bring it: a container of the site, entered by a program with its own option."""
+"""A transport as another package would declare it: it has one option and starts the agent in a zone of the site."""
 
 from __future__ import annotations
 

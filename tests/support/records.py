@@ -65,7 +65,7 @@ def _host_result(name: str, given: dict[str, Any], unread: list[str]) -> HostRes
 
 @contextlib.contextmanager
 def few_sources() -> Iterator[None]:
-    """Let recordings in this process have few sources: all that reads them takes a fraction of the time."""
+    """Let recordings in this process have few sources, which makes them and their checks much faster."""
     sources = [catalogue.source(name) for name in FEW]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("rollbook.api.recording.catalogue", SimpleNamespace(load=lambda: sources))
@@ -73,14 +73,14 @@ def few_sources() -> Iterator[None]:
 
 
 def is_whole(host: SeriesHost) -> bool:
-    """Whether nothing of a series is lost, but beats that a busy machine missed, which the agents count."""
+    """Whether a series has no loss other than beats that a busy machine missed, which the agents count."""
     lost = lost_gaps(host) or "is missing" in host.reason or any(one.affected() for one in host.sources)
     return host.status == "complete" or (not lost and (host.is_sparse or bool(host.gaps)))
 
 
 def lost_gaps(host: SeriesHost) -> list[str]:
-    """Why there are gaps, but for those in which the machine was too busy to sample."""
-    # Before the first and after the last sample; a connection that is lost at the end has its own reason.
+    """The reasons of all gaps except those in which the machine was too busy to sample."""
+    # The last two are before the first and after the last sample; a lost connection has another reason.
     busy = ("no samples: the host was stopped or overloaded", "not connected yet", "no more samples")
     return [gap.why for gap in host.gaps if gap.why not in busy]
 

@@ -1,4 +1,4 @@
-"""A relay on a host: a program of any user there that sits between an agent of another host and the collector."""
+"""A relay on a host: a program of any user between an agent of another host and the collector."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.support.commands import SOURCE
 
 __all__ = ["start_relay"]
 
-# It learns the port from the command line of the agent beside it, and forwards the proofs: agent and collector then
-# take each other for connected.
+# It reads the port from the command line of the agent on its host, and forwards the proofs of agent and collector, so
+# that both believe that they are connected to each other.
 RELAY = """
 import os, re, select, socket, sys, time
 sys.path.insert(0, {source!r})
@@ -49,9 +49,9 @@ while True:
 
 
 def start_relay(host: LabHost, owned: Path, log: Path, *, raw: bool) -> None:
-    """Let a program on the host relay the next agent that connects to it, and insert orders to make the file `owned`.
+    """Start a program on the host that relays the next agent and inserts orders to create the file `owned`.
 
-    The orders have no code, or one of another key. What the relay itself has to complain about is in `log`.
+    The orders have no authentication code (`raw`), or one of another key. Errors of the relay itself are in `log`.
     """
     collector = host.address.rpartition(".")[0] + ".254"
     orders = f"source\t0\t0\t100\t5000\nrun\ttouch\t{owned}\ngo\tnow\n".encode()

@@ -1,4 +1,4 @@
-"""Runs for tests and measurements of the page: hosts that work alike, and what can be wrong with some of them."""
+"""Records for tests and benchmarks of the page: hosts with similar load, and problems of some of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rollbook.sql.grids import Tables
 START_NS = 1_794_744_000 * 10**9  # 2026-11-15 12:00:00 UTC
 SECOND = 10**9
 
-# Per column: how its usual value comes to be at second s of n; noise is uniform in 0..1 and different in every cell.
+# The value of each column at sample s; a, b and c are noise, uniform in 0..1 and different in every cell.
 # The run warms up, reads for four fifths and writes checkpoints in the last fifth and every tenth of the run.
 RATES = """
 CREATE TABLE rates AS
@@ -73,7 +73,7 @@ FROM (SELECT *, host IN (SELECT printf('node%0{digits}d', h) FROM trouble) AS si
     range({disks}) devices(d)
 """
 
-# What hosts would have counted to give these rates: tables of the series, as queries over `rates` and `disks`.
+# Tables of the series with counters that result in these rates, as queries over `rates` and `disks`.
 COUNTED = """SELECT host, ts, epoch_ns(ts) - {start} + 10**12 AS mono, {columns} FROM {table}
     WINDOW until AS (PARTITION BY {keys} ORDER BY ts) ORDER BY {keys}, ts"""
 TICKS = 6400  # per second: 64 CPUs
@@ -163,7 +163,7 @@ def check(run: Record, tables: Tables, *others: RuleResult) -> Record:
 
 
 def write_series(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
-    """Tables of counters in the record at `path` that give these rates."""
+    """Write tables of counters that result in these rates into the record at `path`."""
     (path / "series").mkdir(exist_ok=True)
     for source, (table, columns) in SERIES.items():
         known = compare_of(sources.source(source).row_type)
@@ -185,7 +185,7 @@ def _counted(mode: str, value: str) -> str:
 
 
 def name(number: int, hosts: int) -> str:
-    """What `tables` calls a host."""
+    """The name of a host in `tables`."""
     return f"node{number:0{len(str(hosts))}d}"
 
 
@@ -204,7 +204,7 @@ def run(
     code: int = 0,
     phase_statistics: Sequence[Mapping[str, Any]] = (),
 ) -> Record:
-    """A record on disk that fits such tables; `lost` are hosts that never answered, with the reason."""
+    """Write a record that matches such tables; `lost` are hosts that never answered, with the reason."""
     step = int(interval * SECOND)
     end = START_NS + samples * step
     results, ends, series = [], [], []

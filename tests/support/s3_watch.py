@@ -1,4 +1,4 @@
-"""For nodes that upload: a proxy that looks at the process list meanwhile, and a stand-in of the AWS CLI."""
+"""For nodes that upload: a proxy that reads all command lines during an upload, and a replacement for the AWS CLI."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ except Exception as error:
 
 
 class Watch:
-    """The addresses that were requested through the proxy, and the command lines of all processes meanwhile."""
+    """The addresses that were requested through the proxy, and the command lines of all processes during requests."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -60,7 +60,7 @@ class Watch:
 
 
 NO_CREDENTIALS = dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "")
-"""The environment of a node that has none."""
+"""The environment of a node that has no credentials."""
 
 
 @contextlib.contextmanager

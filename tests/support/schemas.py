@@ -1,4 +1,4 @@
-"""A validator for the part of JSON Schema that the shipped schemas use; it knows no keyword it does not check."""
+"""A validator for the part of JSON Schema that the shipped schemas use; an unknown keyword is an error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TYPES: dict[str, type | tuple[type, ...]] = {
     "boolean": bool,
     "null": type(None),
 }
-SAYS_NOTHING = {"title", "description", "default", "$schema", "$defs"}
+ANNOTATIONS = {"title", "description", "default", "$schema", "$defs"}
 
 
 def validate(document: Any) -> None:
@@ -27,9 +27,9 @@ def validate(document: Any) -> None:
 
 
 def differs(value: Any, schema: Any, parts: dict[str, Any], path: str = "$") -> str | None:
-    """Where a value does not fit a schema, or None where it does."""
+    """The first difference between a value and a schema with its path; None if the value is valid."""
     for keyword, wanted in schema.items():
-        if keyword in SAYS_NOTHING:
+        if keyword in ANNOTATIONS:
             continue
         check = globals()[f"_{keyword.strip('$').lower()}"]
         if problem := check(value, wanted, schema, parts, path):
@@ -47,7 +47,7 @@ def _type(value: Any, wanted: str, _schema: Any, _parts: Any, path: str) -> str 
 
 
 def _enum(value: Any, wanted: list[Any], _schema: Any, _parts: Any, path: str) -> str | None:
-    return None if value in wanted else f"{path}: {value!r:.60} is none of {wanted}"
+    return None if value in wanted else f"{path}: {value!r:.60} is not one of {wanted}"
 
 
 def _minimum(value: Any, wanted: float, _schema: Any, _parts: Any, path: str) -> str | None:

@@ -20,9 +20,9 @@ TIMEOUT = 0.2
 
 
 class NodeSide:
-    """Feeds a client: `say` queues output, `receive` takes what the client sent, `tick` repeats what was lost.
+    """The node: `say` queues output, `receive` takes a message of the client, `tick` repeats lost messages.
 
-    With `forgetful` it does not acknowledge a message again whose acknowledgement was lost, as some agents do not.
+    With `forgetful` it acknowledges each message only once, as some agents do, even if the acknowledgement was lost.
     `decrypt` is set once the session is encrypted; until `takes_input` the command must not be started.
     """
 
@@ -58,7 +58,7 @@ class NodeSide:
         self._queued.append((Payload.EXIT_CODE, f"EXIT_CODE: {code}".encode()))
 
     def outgoing(self, now: float) -> list[bytes]:
-        """What to send now."""
+        """The messages to send now."""
         out, self._replies = self._replies, []
         while self._queued:
             kind, payload = self._queued.popleft()

@@ -1,4 +1,4 @@
-"""Terminal output as in a document: what differs between two runs of the same command is replaced.
+"""Terminal output for comparison with a document: text that differs between two runs of a command is replaced.
 
 Numbers with their units become `#`, times of records `STAMP`. In the summary of a run, findings, results and the
 metrics of phases depend on the machine and become `…`; the load, which a short run may not have, is left out. Exit
@@ -20,11 +20,11 @@ LABEL = 10  # columns of the summary before its text
 REDUCED = ("result", "phases", "checks", "load", "per host")
 """Paragraphs of the summary that depend on the machine; the last two are left out."""
 WRAPPED = re.compile(rf"overhead|(?: {{{LABEL}}})?(?:refused|partial)  ")
-"""Lines with numbers or addresses, which are wrapped elsewhere the next time."""
+"""Lines with numbers or addresses, which may be wrapped at another position in the next run."""
 
 
 def normalised(text: str) -> str:
-    """The text without what differs between two runs; blanks inside a line become two at most."""
+    """The text without differences between two runs; more than two blanks inside a line become two."""
     lines = _reduced(_unwrapped(line.rstrip() for line in text.rstrip().splitlines()))
     plain = (line if line.startswith("$ ") else _plain(line) for line in lines)
     return "".join(re.sub(r"(?<=\S) {2,}", "  ", line) + "\n" for line in plain)
@@ -61,7 +61,7 @@ def _reduced(lines: Iterable[str]) -> Iterator[str]:
 
 
 def matches(document: str, output: str) -> bool:
-    """Whether output is what a document shows, in which `…` stands for any text, alone on a line for any lines.
+    """Whether output matches a document, in which `…` stands for any text, and alone on a line for any lines.
 
     The width of columns does not matter.
     """

@@ -1,4 +1,4 @@
-"""The values that tables must hold, computed without anything that is under test."""
+"""The values that tables must hold, computed without the code under test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["parse_good_lines"]
 
 
 def parse_good_lines(source: Source, pages: Pages) -> Any:
-    """The result of the parser without the lines that it rejects when they are alone, where lines can be alone."""
+    """Parse pages without the lines that the parser rejects, if the lines of the source can be parsed alone."""
     try:
         return source.parse(pages)
     except ParseError:

@@ -1,4 +1,4 @@
-"""Columns handed to DuckDB: what it reads of them, and that they go with their last user."""
+"""Columns passed to DuckDB: it reads all values, and their memory is released with the last reference."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from rollbook.tables.parquet import SMALL, write
 
 
 @pytest.fixture
-def no_search() -> Iterator[None]:
-    """Python does not look for garbage."""
+def gc_disabled() -> Iterator[None]:
+    """Disable the garbage collector, as sealing does."""
     gc.disable()
     yield
     gc.enable()
 
 
-def test_what_duckdb_reads() -> None:
-    """Numbers and texts of several batches, absent ones among them, as often as they are asked for."""
+def test_duckdb_reads_all_batches() -> None:
+    """DuckDB reads numbers, texts and nulls of several batches, and can read them twice."""
     batches = Batches(
         [
             {"name": Texts([("a", 2), (None, 1)]), "value": Numbers("l", array("q", [1, 2, 3]), [(1, 1)])},
@@ -39,17 +39,17 @@ def test_what_duckdb_reads() -> None:
         assert connection.execute("FROM batches").fetchall() == rows
 
 
-def written(path: Path) -> list[weakref.ref[Any]]:
-    """References to a table that was written to a file, and to what it was made of."""
+def write_table(path: Path) -> list[weakref.ref[Any]]:
+    """Write a table to a file; returns weak references to the table and its columns."""
     texts = Texts([("a", 10), (None, 10)])
     batches = Batches([{"name": texts, "value": Numbers("l", array("q", range(20)), [(3, 4)])}])
     with duckdb.connect() as connection:
         write(connection, "FROM batches", path, SMALL, batches=batches)
-    return [weakref.ref(thing) for thing in (batches, texts, texts.data, texts.text)]
+    return [weakref.ref(part) for part in (batches, texts, texts.data, texts.text)]
 
 
-@pytest.mark.usefixtures("no_search")
-def test_nothing_is_left_for_the_search_for_garbage(tmp_path: Path) -> None:
-    """Sealing is done without it: what refers to itself would stay until its end."""
-    assert [left() for left in written(tmp_path / "table.parquet")] == [None] * 4
+@pytest.mark.usefixtures("gc_disabled")
+def test_written_table_is_released_without_the_garbage_collector(tmp_path: Path) -> None:
+    """A table has no reference cycles: sealing disables the garbage collector, and a cycle would stay in memory."""
+    assert [reference() for reference in write_table(tmp_path / "table.parquet")] == [None] * 4
     assert duckdb.read_parquet(str(tmp_path / "table.parquet")).shape == (20, 2)

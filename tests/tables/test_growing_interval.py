@@ -29,8 +29,8 @@ def beats(until: int) -> Iterator[int]:
         at += SCHEDULE.at(at)
 
 
-def recorded(path: Path, seconds: int, without: Collection[int] = (), most: int = 3600) -> RecordHosts:
-    """A record of one host that writes 1 MiB a second; `without` are beats that it missed."""
+def record_host(path: Path, seconds: int, without: Collection[int] = (), most: int = 3600) -> RecordHosts:
+    """Record one host that writes 1 MiB per second; `without` are the numbers of beats that it missed."""
     more = {"doubles_ns": list(DOUBLES), "started_ns": START, "max_samples": most}
     script = Script(path / "raw", ["a"], SOURCES, SECOND // 2, **more)
     script.connect()
@@ -45,8 +45,8 @@ def recorded(path: Path, seconds: int, without: Collection[int] = (), most: int 
     return derive(path)[2]
 
 
-def test_the_schedule_of_a_run_of_unknown_length() -> None:
-    """It starts at 0.5 s, doubles with the run, ends at 32 s, and its samples stay below the limit of a table."""
+def test_adaptive_schedule() -> None:
+    """The interval starts at 0.5 s and doubles up to 32 s, so that the samples stay below the limit of a table."""
     schedule = Schedule.adaptive(START + 5 * SECOND)
     elapsed = (0, 1700, 1900, 3700, 7300, 36_000, 86_400)
     assert [schedule.at(START + at * SECOND) / SECOND for at in elapsed] == [0.5, 0.5, 1, 2, 4, 16, 32]
@@ -59,8 +59,8 @@ def test_the_schedule_of_a_run_of_unknown_length() -> None:
 
 
 def test_tables_have_the_last_interval(tmp_path: Path) -> None:
-    """Samples of the start are merged up to the last interval, on its beats; totals stay exact and nothing is lost."""
-    hosts = recorded(tmp_path, 200)
+    """Early samples are merged to the last interval, on its beats; totals stay exact and no loss is reported."""
+    hosts = record_host(tmp_path, 200)
     assert (hosts.interval_seconds, hosts.first_interval_seconds, hosts.merged) == (2.0, 0.5, 1)
     [series] = hosts.series
     assert (series.status, series.missed, series.late, series.gaps) == ("complete", 0, 0, [])
@@ -74,12 +74,12 @@ def test_tables_have_the_last_interval(tmp_path: Path) -> None:
     assert [value for (value,) in written][1:] == [pytest.approx(1 << 20)] * 100
 
 
-def test_losses_count_by_the_interval_of_their_time(tmp_path: Path) -> None:
-    """Two beats of 0.5 s, one of 1 s, and two of 2 s across a change are missed: five, and none invented."""
+def test_losses_are_counted_by_the_interval_at_their_time(tmp_path: Path) -> None:
+    """Two beats of 0.5 s, one of 1 s, and two of 2 s across a change of the interval are missed: exactly five."""
     every = list(beats(START + 200 * SECOND))
     change = every.index(DOUBLES[1])
     without = {20, 21, 150, change, change + 1}
-    hosts = recorded(tmp_path, 200, without)
+    hosts = record_host(tmp_path, 200, without)
     [series] = hosts.series
     assert series.missed == 5
     for source in series.sources:
@@ -87,9 +87,9 @@ def test_losses_count_by_the_interval_of_their_time(tmp_path: Path) -> None:
         assert {loss.kind: loss.samples for loss in source.losses} == {"missed": 5}
 
 
-def test_a_short_run_keeps_every_sample(tmp_path: Path) -> None:
+def test_short_run_keeps_every_sample(tmp_path: Path) -> None:
     """Before the first change nothing is merged."""
-    hosts = recorded(tmp_path, 60)
+    hosts = record_host(tmp_path, 60)
     assert (hosts.interval_seconds, hosts.first_interval_seconds) == (0.5, None)
     with connect(Record(tmp_path, {}, hosts)) as connection:
         assert connection.execute("SELECT count(*) FROM loadavg").fetchall() == [(121,)]
@@ -97,7 +97,7 @@ def test_a_short_run_keeps_every_sample(tmp_path: Path) -> None:
 
 def test_no_limit_keeps_every_sample(tmp_path: Path) -> None:
     """`max_samples` of 0 merges nothing, and rates are computed at every beat."""
-    hosts = recorded(tmp_path, 200, most=0)
+    hosts = record_host(tmp_path, 200, most=0)
     with connect(Record(tmp_path, {}, hosts)) as connection:
         [(rows, rates)] = connection.execute("SELECT count(*), count(disk_write) FROM rates").fetchall()
     assert (rows, rates) == (229, 228)

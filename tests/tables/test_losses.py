@@ -38,8 +38,8 @@ def disks(number: int) -> dict[str, str]:
     return {"/proc/diskstats": "".join(DISK.format(16 * place, name, number) for place, name in enumerate("abc"))}
 
 
-def recorded(path: Path, count: int, names: tuple[str, ...] = ("loadavg", "diskstats")) -> Script:
-    """A script of one host with this many beats, not yet closed."""
+def record_host(path: Path, count: int, names: tuple[str, ...] = ("loadavg", "diskstats")) -> Script:
+    """Record one host with this many beats; the script is not yet closed."""
     script = Script(path / "raw", ["a"], names, started_ns=START)
     script.connect()
     for number in range(count):
@@ -49,12 +49,12 @@ def recorded(path: Path, count: int, names: tuple[str, ...] = ("loadavg", "disks
 
 
 def series_of(path: Path) -> SeriesHost:
-    """The series of the only host, after tables were made."""
+    """Derive the tables; returns the series of the only host."""
     return derive(path)[2].series[0]
 
 
-def losses(found: SourceLoss) -> dict[str, tuple[int, int]]:
-    """Samples and partly stored samples of each kind of loss."""
+def losses_by_kind(found: SourceLoss) -> dict[str, tuple[int, int]]:
+    """For each kind of loss, the number of samples and of partly stored samples."""
     return {loss.kind: (loss.samples, loss.partly) for loss in found.losses}
 
 
@@ -69,7 +69,7 @@ def flip_bit(path: Path, number: int) -> None:
 
 def test_nothing_lost(tmp_path: Path) -> None:
     """A host without losses is complete; its samples and rows are counted."""
-    recorded(tmp_path, 70).close()
+    record_host(tmp_path, 70).close()
     found, sealed, hosts = derive(tmp_path)
     series = hosts.series[0]
     assert (series.status, series.reason) == ("complete", "")
@@ -80,14 +80,14 @@ def test_nothing_lost(tmp_path: Path) -> None:
     assert reasons_to_keep(found, sealed, tmp_path) == []
 
 
-@pytest.mark.parametrize("how", ["a flipped bit in the journal", "a frame that never came"])
-def test_a_lost_frame(tmp_path: Path, how: str) -> None:
-    """The frame itself is lost, those that need it are undecodable; the host is partial and the journal is kept."""
+@pytest.mark.parametrize("how", ["a flipped bit in the journal", "a missing frame"])
+def test_lost_frame(tmp_path: Path, how: str) -> None:
+    """The frame is lost, frames that depend on it are undecodable; the host is partial and the journal is kept."""
     if how.startswith("a flipped bit"):
-        recorded(tmp_path, 90).close()
+        record_host(tmp_path, 90).close()
         flip_bit(tmp_path, 10)
     else:
-        script = recorded(tmp_path, 10)
+        script = record_host(tmp_path, 10)
         script._beats[0].payload({0: body_of(load(10)), 1: body_of(disks(10))})
         script._seq[0] += 1
         for number in range(11, 90):
@@ -97,7 +97,7 @@ def test_a_lost_frame(tmp_path: Path, how: str) -> None:
     series = hosts.series[0]
     for one in series.sources:
         assert (one.due, one.stored) == (90, 40)
-        assert losses(one) == {"lost": (1, 0), "undecodable": (49, 0)}
+        assert losses_by_kind(one) == {"lost": (1, 0), "undecodable": (49, 0)}
         assert [(loss.first_ns, loss.last_ns) for loss in one.losses] == [
             (START + 9 * SECOND, START + 11 * SECOND),
             (START + 11 * SECOND, START + 59 * SECOND),
@@ -108,16 +108,16 @@ def test_a_lost_frame(tmp_path: Path, how: str) -> None:
     assert any("98 samples could not be turned into rows" in why for why in reasons_to_keep(found, sealed, tmp_path))
 
 
-def test_the_end_of_a_host_is_cut_off(tmp_path: Path) -> None:
-    """Two samples that are close together: no beat seems to be missing, but the end frame is."""
-    recorded(tmp_path, 20).close(cut=True)
+def test_missing_end_frame(tmp_path: Path) -> None:
+    """A host without an end frame is partial even if no beat is missing."""
+    record_host(tmp_path, 20).close(cut=True)
     series = series_of(tmp_path)
     assert (series.status, series.reason) == ("partial", "the end is missing: no end frame")
 
 
-def test_samples_before_the_end_frame_are_lost(tmp_path: Path) -> None:
+def test_frames_lost_before_the_end_frame(tmp_path: Path) -> None:
     """The number of the end frame shows that frames are missing before it."""
-    script = recorded(tmp_path, 20)
+    script = record_host(tmp_path, 20)
     script._seq[0] += 2
     script.close()
     series = series_of(tmp_path)
@@ -140,7 +140,7 @@ def test_missed_beats(tmp_path: Path, every: int, status: str) -> None:
 
 def test_losses_and_gaps_in_sql(tmp_path: Path) -> None:
     """The tables `losses` and `gaps` name the source; a gap of the whole host has none."""
-    script = recorded(tmp_path, 30)
+    script = record_host(tmp_path, 30)
     for number in range(40, 70):
         script.sample(START + number * SECOND, {"loadavg": load(number), "diskstats": disks(number)})
     script.close()
@@ -174,7 +174,7 @@ def test_losses_and_gaps_in_sql(tmp_path: Path) -> None:
     ],
 )
 def test_statuses_of_pages(tmp_path: Path, page: bytes, kind: str | None, partly: int) -> None:
-    """What the host reports as unreadable is a loss; what it does not have is not."""
+    """A page that the host reports as unreadable is a loss; an absent page is not."""
     script, beats = Script(tmp_path / "raw", ["a"], ["loadavg"], started_ns=START), Beats()
     script.connect()
     for number in range(20):
@@ -183,7 +183,7 @@ def test_statuses_of_pages(tmp_path: Path, page: bytes, kind: str | None, partly
     script.close()
     series = series_of(tmp_path)
     [found] = series.sources
-    assert losses(found) == ({kind: (3, partly)} if kind else {})
+    assert losses_by_kind(found) == ({kind: (3, partly)} if kind else {})
     assert (found.due, found.stored) == (20 if kind else 17, 17 + partly)
     assert series.status == ("partial" if kind else "complete")
     if kind:
@@ -192,8 +192,8 @@ def test_statuses_of_pages(tmp_path: Path, page: bytes, kind: str | None, partly
         assert [(loss.first_ns, loss.last_ns) for loss in found.losses] == [(START + 5 * SECOND, START + 7 * SECOND)]
 
 
-def test_a_source_that_fails_from_the_start(tmp_path: Path) -> None:
-    """A file that can never be read, for lack of descriptors for example, is lost although nothing was there before."""
+def test_source_that_fails_from_the_start(tmp_path: Path) -> None:
+    """A file that can never be read, for example without free descriptors, is a loss although it never had text."""
     script, beats = Script(tmp_path / "raw", ["a"], ["loadavg", "softnet"], started_ns=START), Beats()
     script.connect()
     for number in range(20):
@@ -208,14 +208,14 @@ def test_a_source_that_fails_from_the_start(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pages", "counted"),
     [
-        (["failed 0", "failed 0", "denied 0"], {}),  # a sensor that never answers
-        (["ok 3", "ok 3", "failed 0"], {"failed": (1, 1)}),  # one that stops answering
+        (["failed 0", "failed 0", "denied 0"], {}),  # a sensor that is never readable
+        (["ok 3", "ok 3", "failed 0"], {"failed": (1, 1)}),  # a sensor that becomes unreadable
         (["ok 3", "ok 3", "timed-out 0"], {"timed-out": (1, 1)}),
         (["ok 3", "ok 3", "absent 0"], {}),
     ],
 )
-def test_one_of_several_pages(tmp_path: Path, pages: list[str], counted: dict[str, tuple[int, int]]) -> None:
-    """A page that was readable and is not any more makes a sample incomplete."""
+def test_one_unreadable_page_of_several(tmp_path: Path, pages: list[str], counted: dict[str, tuple[int, int]]) -> None:
+    """A page that was readable and becomes unreadable makes a sample incomplete."""
     script, beats = Script(tmp_path / "raw", ["a"], ["amdgpu"], started_ns=START), Beats()
     script.connect()
     device = "/sys/class/drm/card{0}/device/gpu_busy_percent\n"
@@ -225,7 +225,7 @@ def test_one_of_several_pages(tmp_path: Path, pages: list[str], counted: dict[st
         script.frame("S", beats.payload({0: (good + other).encode()}), START + number * SECOND, number * SECOND)
     script.close()
     [found] = series_of(tmp_path).sources
-    assert losses(found) == counted
+    assert losses_by_kind(found) == counted
     assert (found.due, found.stored) == (3, 3)
 
 
@@ -238,10 +238,8 @@ def test_one_of_several_pages(tmp_path: Path, pages: list[str], counted: dict[st
         (0, UNSTARTED, {"failed": (6, 0)}),
     ],
 )
-def test_a_program_that_declines(
-    tmp_path: Path, before: int, reason: bytes, counted: dict[str, tuple[int, int]]
-) -> None:
-    """A program that never had output does not run on this host; one that stops or lacks resources is a loss."""
+def test_program_that_fails(tmp_path: Path, before: int, reason: bytes, counted: dict[str, tuple[int, int]]) -> None:
+    """A program that never had output is not a loss; one that stops working or lacks resources is."""
     script, beats = Script(tmp_path / "raw", ["a"], ["gpu"], started_ns=START), Beats()
     script.connect()
     from rollbook.sources.gpu import PROGRAM
@@ -253,11 +251,11 @@ def test_a_program_that_declines(
         script.frame("S", beats.payload({0: body.encode()}), START + number * SECOND, number * SECOND)
     script.close()
     found = series_of(tmp_path).sources
-    assert {kind: count for one in found for kind, count in losses(one).items() if kind == "failed"} == counted
+    assert {kind: count for one in found for kind, count in losses_by_kind(one).items() if kind == "failed"} == counted
 
 
 def test_sources_that_are_due_less_often(tmp_path: Path) -> None:
-    """A source of every tenth beat is due then; one that is left out although the host was sampled is skipped."""
+    """A source is due on every tenth beat; if it is missing although the host was sampled, it is skipped."""
     script = Script(tmp_path / "raw", ["a"], ["loadavg", "softirqs"], started_ns=START)
     script.connect()
     for number in range(60):
@@ -267,7 +265,7 @@ def test_sources_that_are_due_less_often(tmp_path: Path) -> None:
         script.sample(START + number * SECOND, texts)
     script.close()
     series = series_of(tmp_path)
-    assert [(one.source, one.due, one.stored, losses(one)) for one in series.sources] == [
+    assert [(one.source, one.due, one.stored, losses_by_kind(one)) for one in series.sources] == [
         ("loadavg", 60, 60, {}),
         ("softirqs", 6, 5, {"skipped": (1, 0)}),
     ]
@@ -277,8 +275,8 @@ def test_sources_that_are_due_less_often(tmp_path: Path) -> None:
     ]
 
 
-def test_the_stand_in_reads_all_sources_every_time(tmp_path: Path) -> None:
-    """Its readings come one by one: one that is missing, and one that only has a status, are losses."""
+def test_stand_in_sources_are_due_on_every_beat(tmp_path: Path) -> None:
+    """The stand-in sends one reading at a time: a missing reading and one with only a status are losses."""
     script = Script(tmp_path / "raw", ["a"], ["loadavg", "softirqs"], started_ns=START)
     script.connect(kind="sh")
     for number in range(12):
@@ -291,14 +289,14 @@ def test_the_stand_in_reads_all_sources_every_time(tmp_path: Path) -> None:
             script.frame("R", b"1 sample - 1000 \n" + body, at + 10**7, at + 10**7 - 10**18)
     script.close()
     series = series_of(tmp_path)
-    assert [(one.source, one.due, one.stored, losses(one)) for one in series.sources] == [
+    assert [(one.source, one.due, one.stored, losses_by_kind(one)) for one in series.sources] == [
         ("loadavg", 12, 12, {}),
         ("softirqs", 12, 10, {"skipped": (1, 0), "timed-out": (1, 0)}),
     ]
 
 
-def test_a_source_that_comes_and_goes(tmp_path: Path) -> None:
-    """A source that appears during the run, or disappears for good, is due only while it is there."""
+def test_source_appears_or_disappears(tmp_path: Path) -> None:
+    """A source that appears during the run, or disappears for good, is due only while it exists."""
     script = Script(tmp_path / "raw", ["a"], ["loadavg", "diskstats", "amdgpu"], started_ns=START)
     script.connect()
     busy = {"/sys/class/drm/card0/device/gpu_busy_percent": "7\n"}
@@ -325,11 +323,12 @@ def test_thinned_out_samples_are_missed(tmp_path: Path) -> None:
             script.frame("G", b"", at, number * SECOND)
     script.close()
     series = series_of(tmp_path)
-    assert (series.sources[0].due, series.sources[0].stored, losses(series.sources[0])) == (40, 30, {"missed": (10, 0)})
+    [found] = series.sources
+    assert (found.due, found.stored, losses_by_kind(found)) == (40, 30, {"missed": (10, 0)})
     assert (series.status, series.reason) == ("partial", "10 of 40 beats without samples: connection too slow")
 
 
-def test_a_host_that_is_connected_late_and_lost_early(tmp_path: Path) -> None:
+def test_host_connected_late_and_lost_early(tmp_path: Path) -> None:
     """Samples are due from the first of any host to the end of the run."""
     script = Script(tmp_path / "raw", ["a", "b"], ["loadavg", "diskstats"], started_ns=START)
     script.connect(0)
@@ -342,25 +341,25 @@ def test_a_host_that_is_connected_late_and_lost_early(tmp_path: Path) -> None:
     script.close()
     _, _, hosts = derive(tmp_path)
     [found] = hosts.series[1].sources
-    assert (found.due, found.stored, losses(found)) == (59, 20, {"missed": (39, 0)})
+    assert (found.due, found.stored, losses_by_kind(found)) == (59, 20, {"missed": (39, 0)})
     assert hosts.series[1].gaps
     assert [(host.samples, host.missed) for host in hosts.series] == [(60, 0), (20, 40)], "20 of 60, not 20 of 20"
 
 
-def test_no_host_has_samples_at_the_start(tmp_path: Path) -> None:
-    """They are due from the moment at which all hosts were ready; the first one may come a little later."""
-    recorded(tmp_path, 20, ("loadavg",)).close()
+def test_samples_are_due_once_all_hosts_are_ready(tmp_path: Path) -> None:
+    """Samples are due from the time at which all hosts were ready; the first one may be a little later."""
+    record_host(tmp_path, 20, ("loadavg",)).close()
     for late, expected in ((2, {}), (10, {"missed": (10, 0)})):
         found = survey(tmp_path / "raw")
         found.ready_ns = START - late * SECOND
         [loss] = seal(found, tmp_path / "series").losses["a"]
-        assert (loss.stored, losses(loss)) == (20, expected)
+        assert (loss.stored, losses_by_kind(loss)) == (20, expected)
     found.ended_ns = START - 5 * SECOND  # the clock of the host is wrong, and was not measured
     [loss] = seal(found, tmp_path / "series").losses["a"]
-    assert (loss.stored, losses(loss)) == (20, {})
+    assert (loss.stored, losses_by_kind(loss)) == (20, {})
 
 
-def test_one_malformed_line_costs_one_row(tmp_path: Path) -> None:
+def test_malformed_line_affects_only_its_row(tmp_path: Path) -> None:
     """The other devices of that beat are stored; the sample is incomplete and the journal is kept."""
     script = Script(tmp_path / "raw", ["a"], ["diskstats"], started_ns=START)
     script.connect()
@@ -372,7 +371,7 @@ def test_one_malformed_line_costs_one_row(tmp_path: Path) -> None:
     script.close()
     found, sealed, hosts = derive(tmp_path)
     [source] = hosts.series[0].sources
-    assert (source.due, source.stored, source.rows, losses(source)) == (9, 9, 26, {"rejected": (1, 1)})
+    assert (source.due, source.stored, source.rows, losses_by_kind(source)) == (9, 9, 26, {"rejected": (1, 1)})
     rows = duckdb.execute(
         f"SELECT device_name FROM '{tmp_path}/series/diskstats.parquet' WHERE epoch_ns(ts) = {START + 4 * SECOND}"
     ).fetchall()
@@ -383,8 +382,8 @@ def test_one_malformed_line_costs_one_row(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_duplicated_regions_make_no_extra_rows(tmp_path: Path, seed: int) -> None:
-    """Any stretch of entries that is in the segment twice, at any later place, changes nothing."""
-    chance = random.Random(seed)
+    """A range of entries that is repeated anywhere later in the segment changes nothing."""
+    rng = random.Random(seed)
     script = Script(tmp_path / "raw", ["a", "b"], ["loadavg"], started_ns=START)
     for number in range(40):
         if number % 15 == 0:
@@ -402,10 +401,10 @@ def test_duplicated_regions_make_no_extra_rows(tmp_path: Path, seed: int) -> Non
     [segment] = segment_files(tmp_path / "raw")
     data = segment.read_bytes()
     edges = [entry.offset - 24 for entry in Reader(tmp_path / "raw")] + [len(data)]
-    first, last, place = sorted(chance.choices(edges[1:], k=3))
-    if chance.random() < 0.3:
-        place = last
-    segment.write_bytes(data[:place] + data[first:last] + data[place:])
+    first, last, target = sorted(rng.choices(edges[1:], k=3))
+    if rng.random() < 0.3:
+        target = last
+    segment.write_bytes(data[:target] + data[first:last] + data[target:])
     _, sealed, hosts = derive(tmp_path)
     assert sealed.tables == expected.tables == {"loadavg": 80}
     assert hosts.series == before.series
@@ -413,7 +412,7 @@ def test_duplicated_regions_make_no_extra_rows(tmp_path: Path, seed: int) -> Non
 
 
 def step_clocks(path: Path, monkeypatch: pytest.MonkeyPatch, by_ns: int, *, host_too: bool) -> RecordHosts:
-    """A run of 60 s in which the collector's clock is set after 20 s, and that of the host with it or not."""
+    """Derive a run of 60 s in which the collector's clock is set after 20 s, and optionally the host's clock too."""
     now = [START, 10**15]
     monkeypatch.setattr("rollbook.journal.writer._clocks", lambda: tuple(now))
     script = Script(path / "raw", ["a"], ["loadavg"], started_ns=START)
@@ -438,7 +437,7 @@ def step_clocks(path: Path, monkeypatch: pytest.MonkeyPatch, by_ns: int, *, host
 def test_steps_of_the_collectors_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: float, host_too: bool
 ) -> None:
-    """Samples and phases stay at their true times; the steps are reported, and none is called a suspend."""
+    """Samples and phases keep their true times; the steps are reported, and none is reported as a suspend."""
     by_ns = round(by * SECOND)
     hosts = step_clocks(tmp_path, monkeypatch, by_ns, host_too=host_too)
     rows = duckdb.execute(f"SELECT epoch_ns(ts) FROM '{tmp_path}/series/loadavg.parquet'").fetchall()
@@ -452,8 +451,8 @@ def test_steps_of_the_collectors_clock(
     assert series.sources[0].losses == []
 
 
-def test_text_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host that sends more text than it may is read up to there; the rest is lost, and reported."""
+def test_text_beyond_the_budget_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that sends more text than its budget is read up to the budget; the rest is reported as lost."""
     monkeypatch.setattr("rollbook.journal.samples.INFLATED", 100_000)
     monkeypatch.setattr("rollbook.journal.samples.INFLATED_PER_FRAME", 1000)
     script = Script(tmp_path / "raw", ["good", "bad"], ["loadavg", "diskstats"], started_ns=START)
@@ -468,13 +467,13 @@ def test_text_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     good, bad = hosts.series
     assert (good.status, good.sources[0].stored) == ("complete", 50)
     assert bad.status == "partial"
-    assert losses(bad.sources[0]) == {"excess": (20, 0)}
+    assert losses_by_kind(bad.sources[0]) == {"excess": (20, 0)}
     assert (bad.sources[0].due, bad.sources[0].stored) == (50, 30)
     assert bad.reason == "loadavg: 20 of 50 samples lost (excess)"
 
 
-def test_a_frame_with_a_source_many_times(tmp_path: Path) -> None:
-    """Bombs do not multiply within a frame: a source has one entry in it, of limited size."""
+def test_source_repeated_in_one_frame(tmp_path: Path) -> None:
+    """A frame may have one entry per source, of limited size, so that deflate bombs cannot be multiplied."""
     script = Script(tmp_path / "raw", ["a"], ["loadavg"], started_ns=START)
     script.connect()
     for number in range(3):
@@ -495,25 +494,25 @@ def test_a_frame_with_a_source_many_times(tmp_path: Path) -> None:
     samples = HostSamples(found, found.hosts[0], Segments(found))
     assert len(list(samples)) == 3
     assert samples._unpacker.inflated < 2 << 20
-    assert losses(series_of(tmp_path).sources[0]) == {"undecodable": (2, 0)}
+    assert losses_by_kind(series_of(tmp_path).sources[0]) == {"undecodable": (2, 0)}
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_whatever_happens_every_beat_is_counted(tmp_path: Path, seed: int) -> None:
-    """Frames lost, cut or damaged, pages of any status: a source that is due at every beat has all beats accounted for.
+def test_every_beat_is_accounted_for_with_random_faults(tmp_path: Path, seed: int) -> None:
+    """With lost, truncated or damaged frames and pages of any status, each beat of a source is stored or lost.
 
     A host is complete only if every row that it should have is in the table.
     """
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     count, beats = 130, Beats()
     script = Script(tmp_path / "raw", ["a"], ["loadavg", "diskstats"], started_ns=START)
     script.connect()
-    faults = chance.choice([0.0, 0.01, 0.05])
+    faults = rng.choice([0.0, 0.01, 0.05])
     rows = 0
     for number in range(count):
         body, fault = body_of(disks(number)), ""
-        if 0 < number < count - 1 and chance.random() < faults:
-            fault = chance.choice(["lost", "cut", "timed-out", "failed", "line", "nonsense"])
+        if 0 < number < count - 1 and rng.random() < faults:
+            fault = rng.choice(["lost", "truncated", "timed-out", "failed", "line", "nonsense"])
         if fault in ("timed-out", "failed"):
             body = f"{fault} 0 /proc/diskstats\n".encode()
         elif fault == "line":
@@ -525,7 +524,7 @@ def test_whatever_happens_every_beat_is_counted(tmp_path: Path, seed: int) -> No
         if fault == "lost":
             script._seq[0] += 1
         else:
-            payload = payload[:-3] if fault == "cut" else payload
+            payload = payload[:-3] if fault == "truncated" else payload
             script.frame("S", payload, START + number * SECOND, number * SECOND)
     script.close()
     series = series_of(tmp_path)
@@ -538,11 +537,11 @@ def test_whatever_happens_every_beat_is_counted(tmp_path: Path, seed: int) -> No
 
 
 @pytest.mark.parametrize("error", [TypeError("a bug"), RecursionError(), AssertionError()], ids=repr)
-def test_a_parser_of_a_plug_in_raises_anything(
+def test_any_exception_in_a_parser_rejects_only_its_samples(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """Its samples are rejected, and other sources are stored."""
-    script = recorded(tmp_path, 20)
+    """If the parser of a plug-in raises, its samples are rejected; other sources are stored."""
+    script = record_host(tmp_path, 20)
     script.close()
 
     def fail(_: object) -> None:
@@ -551,5 +550,5 @@ def test_a_parser_of_a_plug_in_raises_anything(
     broken = dataclasses.replace(catalogue.source("diskstats"), pages_to_facts=fail)
     monkeypatch.setattr(catalogue, "find", lambda name: broken if name == broken.name else catalogue.source(name))
     found = {source.source: source for source in series_of(tmp_path).sources}
-    assert losses(found["diskstats"]) == {"rejected": (20, 0)}
-    assert (found["loadavg"].stored, losses(found["loadavg"])) == (20, {})
+    assert losses_by_kind(found["diskstats"]) == {"rejected": (20, 0)}
+    assert (found["loadavg"].stored, losses_by_kind(found["loadavg"])) == (20, {})

@@ -8,13 +8,13 @@ import pytest
 from rollbook.tables.reasons import reason_of
 
 
-def test_a_full_disk() -> None:
-    """The reason is a sentence, not JSON inside of one."""
+def test_full_disk() -> None:
+    """The reason is a sentence without JSON."""
     with pytest.raises(duckdb.Error) as caught:
         duckdb.execute("COPY (SELECT 1 AS a) TO '/dev/full' (FORMAT parquet, USE_TMP_FILE false)")
     assert reason_of(caught.value) == 'Could not write file "/dev/full": No space left on device'
 
 
-def test_other_errors() -> None:
-    """Anything else stays as it is."""
+def test_other_errors_are_unchanged() -> None:
+    """Messages without JSON are returned unchanged."""
     assert reason_of(duckdb.Error("Catalog Error: no table")) == "Catalog Error: no table"

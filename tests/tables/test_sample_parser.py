@@ -1,4 +1,4 @@
-"""Incremental parsing gives, for every sample, exactly what the source's parser gives for its text."""
+"""Incremental parsing returns, for every sample, exactly what the source's parser returns for its text."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def new_parser(source: Source) -> SampleParser:
     )
 
 
-def expected(source: Source, bodies: list[dict[str, str] | None]) -> list[tuple[int, dict[str, Any]]]:
-    """Rows by sample, each sample parsed in full; those that are refused or have no page give none."""
+def parse_in_full(source: Source, bodies: list[dict[str, str] | None]) -> list[tuple[int, dict[str, Any]]]:
+    """Rows with their times, each sample parsed in full; samples that are rejected or have no page have no rows."""
     found: list[tuple[int, dict[str, Any]]] = []
     for ts, pages in enumerate(bodies):
         if not pages:
@@ -54,7 +54,7 @@ def expected(source: Source, bodies: list[dict[str, str] | None]) -> list[tuple[
             continue
         keys = [name for name, how in compare_of(source.row_type).items() if how.mode == "key"]
         rows = {tuple(getattr(r, key) for key in keys): r for r in parsed} if source.is_table else {(): parsed}
-        for record in rows.values():  # of equal keys the last
+        for record in rows.values():  # of rows with equal keys, the last one
             row: dict[str, Any] = {}
             for name, value in msgspec.structs.asdict(record).items():
                 if isinstance(value, dict):
@@ -66,8 +66,8 @@ def expected(source: Source, bodies: list[dict[str, str] | None]) -> list[tuple[
     return found
 
 
-def made(source: Source, bodies: list[dict[str, str] | None]) -> list[tuple[int, dict[str, Any]]]:
-    """The same from a parser; every fourth sample is told as unchanged where it is."""
+def parse_incrementally(source: Source, bodies: list[dict[str, str] | None]) -> list[tuple[int, dict[str, Any]]]:
+    """The same rows from a `SampleParser`; samples that did not change have no body, except every fourth."""
     parser = new_parser(source)
     for ts, pages in enumerate(bodies):
         same = ts % 4 and ts > 0 and pages == bodies[ts - 1]
@@ -92,32 +92,32 @@ def made(source: Source, bodies: list[dict[str, str] | None]) -> list[tuple[int,
     ]
 
 
-def ordered(rows: list[tuple[int, dict[str, Any]]]) -> list[tuple[int, str]]:
-    """Rows in an order that does not depend on how they were made."""
+def sort_rows(rows: list[tuple[int, dict[str, Any]]]) -> list[tuple[int, str]]:
+    """Sort rows into an order that does not depend on the parser."""
     return sorted((ts, repr(sorted((name, value) for name, value in row.items()))) for ts, row in rows)
 
 
 @st.composite
-def stories(draw: st.DrawFn) -> tuple[Source, list[dict[str, str] | None]]:
-    """A source and texts of it over time: numbers change, lines come, go, swap and double, pages vanish, cases mix."""
+def text_histories(draw: st.DrawFn) -> tuple[Source, list[dict[str, str] | None]]:
+    """A source and its texts over time: numbers change, lines are added, removed and swapped, pages disappear."""
     source = draw(st.sampled_from([source for source in SAMPLED if CASES[source.name]]))
     pages = dict(draw(st.sampled_from(CASES[source.name])))
-    chance = random.Random(draw(st.integers(0, 1 << 30)))
+    rng = random.Random(draw(st.integers(0, 1 << 30)))
     bodies: list[dict[str, str] | None] = []
     for kind in draw(st.text("nnnnnnnnldxpc", min_size=2, max_size=30)):
         if kind == "c":
-            pages = dict(chance.choice(CASES[source.name]))
+            pages = dict(rng.choice(CASES[source.name]))
         elif kind == "p" and len(pages) > 1:
-            del pages[chance.choice(sorted(pages))]
+            del pages[rng.choice(sorted(pages))]
         elif pages:
-            path = chance.choice(sorted(pages))
-            pages[path] = "\n".join(_changed(pages[path].split("\n"), kind, chance))
-        bodies.append(dict(pages) if chance.random() < 0.97 else None)
+            path = rng.choice(sorted(pages))
+            pages[path] = "\n".join(_mutate(pages[path].split("\n"), kind, rng))
+        bodies.append(dict(pages) if rng.random() < 0.97 else None)
     return source, bodies
 
 
-def _changed(lines: list[str], kind: str, chance: random.Random) -> list[str]:
-    at = chance.randrange(len(lines))
+def _mutate(lines: list[str], kind: str, rng: random.Random) -> list[str]:
+    at = rng.randrange(len(lines))
     if kind == "l":
         lines.insert(at, lines[at])
     elif kind == "d" and len(lines) > 1:
@@ -125,30 +125,30 @@ def _changed(lines: list[str], kind: str, chance: random.Random) -> list[str]:
     elif kind == "x":
         lines[at], lines[0] = lines[0], lines[at]
     for index, line in enumerate(lines):
-        if chance.random() < 0.3:
-            lines[index] = NUMBER.sub(lambda m: m[0] if chance.random() < 0.3 else _other(m[0], chance), line)
+        if rng.random() < 0.3:
+            lines[index] = NUMBER.sub(lambda m: m[0] if rng.random() < 0.3 else _other_number(m[0], rng), line)
     return lines
 
 
-def _other(number: str, chance: random.Random) -> str:
+def _other_number(number: str, rng: random.Random) -> str:
     if "." in number:
-        return f"{chance.randrange(1000)}.{chance.randrange(100):02d}"
-    if chance.random() < 0.05:
-        return chance.choice(["0", "1", "4294967295", "999999999999999999", "18446744073709551615", "5.5", "-3", "a"])
-    return str(int(number) + chance.randrange(100))
+        return f"{rng.randrange(1000)}.{rng.randrange(100):02d}"
+    if rng.random() < 0.05:
+        return rng.choice(["0", "1", "4294967295", "999999999999999999", "18446744073709551615", "5.5", "-3", "a"])
+    return str(int(number) + rng.randrange(100))
 
 
 @settings(max_examples=400, deadline=None)
-@given(stories())
-def test_sheet_equals_parse(story: tuple[Source, list[dict[str, str] | None]]) -> None:
-    """Whatever happens to a text between beats, a row has the values that the parser gives for it."""
-    source, bodies = story
-    assert ordered(made(source, bodies)) == ordered(expected(source, bodies))
+@given(text_histories())
+def test_incremental_parse_equals_full_parse(history: tuple[Source, list[dict[str, str] | None]]) -> None:
+    """After any change of a text between beats, rows have the values that the parser returns for the whole text."""
+    source, bodies = history
+    assert sort_rows(parse_incrementally(source, bodies)) == sort_rows(parse_in_full(source, bodies))
 
 
 @pytest.mark.parametrize("source", [source for source in SAMPLED if source.lines is not None], ids=lambda s: s.name)
-def test_lines_stand_for_themselves(source: Source) -> None:
-    """A source that declares lines keeps its promise on every text of its cases."""
+def test_declared_lines_can_be_parsed_alone(source: Source) -> None:
+    """If a source declares that its lines can be parsed alone, this holds for every text of its cases."""
     for pages in CASES[source.name]:
         parser = new_parser(source)
         parser.add(0, 0, 1, body_of(pages))
@@ -156,10 +156,10 @@ def test_lines_stand_for_themselves(source: Source) -> None:
         assert parser._lines._alone is not None
 
 
-def test_only_what_changed_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a few beats a changed counter costs no call of the parser at all."""
+def test_changed_counters_need_no_parser_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a few beats, a changed counter is read without a call of the source's parser."""
     source = catalogue.source("vmstat")
-    parser, calls = new_parser(source), counting(monkeypatch)
+    parser, calls = new_parser(source), record_parsed_sizes(monkeypatch)
     texts = [f"nr_free_pages {n}\npgfault {3 * n}\nnr_dirty 5\n" for n in range(50)]
     for ts, text in enumerate(texts):
         if ts == 10:
@@ -167,12 +167,12 @@ def test_only_what_changed_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
         parser.add(ts, ts, 1, body_of({"/proc/vmstat": text}))
     assert not calls
     (layout,) = parser.take()
-    assert list(layout.wholes[1::3]) != list(layout.wholes[0::3])
+    assert list(layout.integers[1::3]) != list(layout.integers[0::3])
     assert len(layout) == 50
 
 
-def counting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of all texts that are parsed from now on."""
+def record_parsed_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Patch `Source.parse`; the returned list gets the size of each text that is parsed."""
     sizes: list[int] = []
     parse = Source.parse
 
@@ -185,7 +185,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_many_lines_are_learned_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a trial parses the whole text, what a text with many lines costs does not grow with their square."""
+    """If each trial must parse the whole text, the cost of learning is not quadratic in the number of lines."""
     mounts = [
         f"device srv:/{name} mounted on /{name} with fstype nfs4 statvers=1.1\n\tper-op statistics\n"
         + "".join(
@@ -194,39 +194,39 @@ def test_many_lines_are_learned_together(monkeypatch: pytest.MonkeyPatch) -> Non
         for name in "abcdefghijklmnop"
     ]
     texts = ["".join(mounts).format(10 + ts, 4096 * ts) for ts in range(6)]
-    source, sizes = catalogue.source("nfs_ops"), counting(monkeypatch)
+    source, sizes = catalogue.source("nfs_ops"), record_parsed_sizes(monkeypatch)
     bodies: list[dict[str, str] | None] = [{"/proc/self/mountstats": text} for text in texts]
-    rows = made(source, bodies)
+    rows = parse_incrementally(source, bodies)
     assert sum(sizes) < 15 * len(texts[0])
-    assert ordered(rows) == ordered(expected(source, bodies))
+    assert sort_rows(rows) == sort_rows(parse_in_full(source, bodies))
 
 
-def test_learning_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text made to prevent learning is parsed a bounded number of times and still read."""
+def test_learning_cost_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text that is made to prevent learning is parsed a bounded number of times, and its values are correct."""
     monkeypatch.setattr("rollbook.tables.incremental.lines.LEARNING", 100_000)
-    source, sizes = catalogue.source("stat_totals"), counting(monkeypatch)
+    source, sizes = catalogue.source("stat_totals"), record_parsed_sizes(monkeypatch)
     head = "ctxt {0}\nprocesses 1\nbtime 1\nprocs_running 1\nprocs_blocked 1\nintr 1\nsoftirq 1\n"
     bodies: list[dict[str, str] | None] = [
         {"/proc/stat": head.format(ts) + "".join(f"ctxt {ts} {line}\n" for line in range(300))} for ts in range(5)
     ]
-    rows = made(source, bodies)
+    rows = parse_incrementally(source, bodies)
     assert sum(sizes) < 100_000 + 20 * len(str(bodies[0]))
-    assert ordered(rows) == ordered(expected(source, bodies))
+    assert sort_rows(rows) == sort_rows(parse_in_full(source, bodies))
 
 
 @pytest.mark.parametrize(
-    "odd",
+    "line",
     [
         "pgalloc_dma64 {0}", "pgalloc_dma32 {0} {0}", "pgalloc_dma32 -{0}", "pgalloc_dma32 {0}.5", "pgalloc_dma32",
         "pgalloc_dma32  {0}", "pgalloc_dma 32{0}", "pgalloc_dma32{0}", "pgalloc_dma32 {0} ", "pgalloc_dma32\t{0}",
         "pgalloc_dma32 {0}e1", "pgalloc_dma32 0x{0}", "pgalloc_dma32 18446744073709551615", "pgalloc_dma32 00{0}",
     ],
 )  # fmt: skip
-def test_odd_lines_among_names_with_a_number(odd: str) -> None:
-    """Once it is known how lines of a name and a number are read, one that is otherwise is read as the parser does."""
+def test_unusual_lines_after_learning(line: str) -> None:
+    """After `name number` lines were learned, a line with another format is read as the source's parser reads it."""
     usual = "nr_free {0}\npgalloc_dma32 {1}\npgalloc_dma4 7\nnr_dirty {2}\n"
     source = catalogue.source("vmstat")
     texts = [usual.format(10**ts % 997, 3 * ts, ts % 2) for ts in range(30)]
-    texts[20] = texts[20].replace("pgalloc_dma32 60", odd.format(60))
+    texts[20] = texts[20].replace("pgalloc_dma32 60", line.format(60))
     bodies: list[dict[str, str] | None] = [{"/proc/vmstat": text} for text in texts]
-    assert ordered(made(source, bodies)) == ordered(expected(source, bodies))
+    assert sort_rows(parse_incrementally(source, bodies)) == sort_rows(parse_in_full(source, bodies))

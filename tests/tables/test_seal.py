@@ -1,4 +1,4 @@
-"""From a journal to tables: every value of every sample, whatever the windows, the processes or the damage."""
+"""From a journal to tables: every value of every sample, with any windows, processes or damage."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Rows = dict[tuple[Any, ...], dict[str, Any]]
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A record of this machine made by the real agent: a dozen beats, facts before and after."""
+    """A record of this machine by the real agent: a dozen beats, start facts and end facts."""
     path = tmp_path_factory.mktemp("recorded")
     record_this_machine(path / "raw", beats=12, interval=0.1)
     return path
@@ -48,7 +48,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def bodies(recorded: Path) -> dict[int, bytes]:
-    """What each sampled source said on this machine, by its place in the plan."""
+    """The text of each sampled source on this machine, by position of the source in the plan."""
     found = survey(recorded / "raw")
     files = Segments(found)
     samples = list(HostSamples(found, found.hosts[0], files))
@@ -57,7 +57,7 @@ def bodies(recorded: Path) -> dict[int, bytes]:
 
 
 def parsed(found: Survey) -> dict[str, Rows]:
-    """What the tables must hold: every sample parsed in full by its source, by host, time and key."""
+    """The rows that tables must hold: every sample parsed in full by its source; rows by host, time and key."""
     tables: dict[str, Rows] = {}
     files = Segments(found)
     for host in found.hosts:
@@ -88,7 +88,7 @@ def _keys(name: str) -> list[str]:
 
 
 def sealed_rows(path: Path) -> dict[str, Rows]:
-    """What the tables hold; absent values left out. They must be sorted by host, key and time."""
+    """The rows of all tables without nulls; asserts that they are sorted by host, key and time."""
     tables: dict[str, Rows] = {}
     for file in sorted(path.glob("*.parquet")):
         found = duckdb.execute(f"SELECT * REPLACE (epoch_ns(ts) AS ts) FROM '{file}'")
@@ -105,8 +105,8 @@ def sealed_rows(path: Path) -> dict[str, Rows]:
     return tables
 
 
-def check(path: Path, **options: Any) -> Sealed:
-    """Seal and compare with what the parsers give."""
+def seal_and_compare(path: Path, **options: Any) -> Sealed:
+    """Seal a journal and compare the tables with the results of the parsers."""
     found = survey(path / "raw")
     result = seal(found, path / "series", **options)
     expected, got = parsed(found), sealed_rows(path / "series")
@@ -117,20 +117,20 @@ def check(path: Path, **options: Any) -> Sealed:
     return result
 
 
-def test_real_record(recorded: Path) -> None:
+def test_record_of_this_machine(recorded: Path) -> None:
     """Every value that the real agent sampled on this machine is in the tables."""
-    result = check(recorded)
+    result = seal_and_compare(recorded)
     assert [source.affected() for source in result.losses["here"]] == [0] * len(result.losses["here"])
     assert {"loadavg", "meminfo", "stat", "vmstat", "diskstats", "net_dev"} <= set(result.tables)
 
 
-def test_many_hosts_in_processes_and_windows(
+def test_processes_and_windows_do_not_change_tables(
     tmp_path: Path, bodies: dict[int, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same values whether one process does it in one go or several in small pieces, merged samples or not."""
+    """One process with large windows and several with small ones write the same values, merged or not."""
     raw, merged = tmp_path / "raw", 40
     synthesise(raw, Plan.of(catalogue.load()), bodies, hosts=3, beats=80)  # more than one key frame
-    check(tmp_path, processes=2)
+    seal_and_compare(tmp_path, processes=2)
     seal(survey(raw), tmp_path / "merged", max_samples=merged)
     monkeypatch.setattr(sealing, "WINDOW", 20_000)
     monkeypatch.setattr(sealing, "TURN", 100)
@@ -149,10 +149,10 @@ def test_many_hosts_in_processes_and_windows(
 DISK = "{0} {1} {2} 10 0 80 5 20 0 {3} 7 0 9 12\n"
 
 
-@pytest.mark.parametrize("together", [True, False], ids=["one part", "a part for each host"])
-def test_devices_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: bool) -> None:
-    """Hot-plug, columns that appear, numbers that need all 64 bits, absent files: all as the parsers say."""
-    if not together:
+@pytest.mark.parametrize("one_part", [True, False], ids=["one part", "a part for each host"])
+def test_hot_plug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_part: bool) -> None:
+    """Devices that appear and disappear, new columns, 64-bit counters and absent files are stored correctly."""
+    if not one_part:
         monkeypatch.setattr("rollbook.tables.parquet.BUDGET", 1)
     script = Script(tmp_path / "raw", ["b", "a"], ["diskstats", "net_snmp", "amdgpu", "infiniband_counters"])
     for host in (0, 1):
@@ -161,7 +161,7 @@ def test_devices_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to
             counter = (1 << 63) + number if number > 20 else number
             disks = DISK.format(8, 0, "sda", number if host else counter)
             disks += DISK.format(8, 16, "sdb", number) if 10 < number < 30 else ""
-            disks += DISK.format(8, 32, "sdc", number).replace("\n", f" 1 2 3 4 5 6 7 {number}\n")  # two yet unknown
+            disks += DISK.format(8, 32, "sdc", number).replace("\n", f" 1 2 3 4 5 6 7 {number}\n")  # two unknown
             samples: dict[str, dict[str, str]] = {
                 "diskstats": {"/proc/diskstats": disks},
                 "net_snmp": {"/proc/net/snmp": f"Tcp: InSegs Retrans{host}\nTcp: {number} {counter}\n"},
@@ -170,7 +170,7 @@ def test_devices_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to
             }
             script.sample(START + number * SECOND, samples, host=host)
     script.close()
-    check(tmp_path)
+    seal_and_compare(tmp_path)
     types = duckdb.execute(f"DESCRIBE FROM '{tmp_path}/series/net_snmp.parquet'").fetchall()
     assert {row[0]: row[1] for row in types}["Tcp.Retrans0"] == "DECIMAL(20,0)"
     extra = duckdb.execute(f"SELECT DISTINCT extra[1] FROM '{tmp_path}/series/diskstats.parquet'").fetchall()
@@ -178,21 +178,21 @@ def test_devices_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_hosts_that_have_little_in_common(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """Other counters on each host, new ones on the way, numbers of any width, samples left out, parts of any size."""
-    random_ = random.Random(seed)
-    monkeypatch.setattr("rollbook.tables.parquet.BUDGET", random_.choice([1, 50, 500]))
-    hosts = [f"h{number}" for number in range(random_.randrange(2, 5))]
+def test_hosts_with_different_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Different counters per host, new counters during the run, numbers and parts of any size, missing samples."""
+    rng = random.Random(seed)
+    monkeypatch.setattr("rollbook.tables.parquet.BUDGET", rng.choice([1, 50, 500]))
+    hosts = [f"h{number}" for number in range(rng.randrange(2, 5))]
     script = Script(tmp_path / "raw", hosts, ["vmstat", "meminfo", "diskstats"])
     for host in range(len(hosts)):
-        counters = {f"k{number}_x{number % 3}": 0 for number in random_.sample(range(30), random_.randrange(1, 20))}
+        counters = {f"k{number}_x{number % 3}": 0 for number in rng.sample(range(30), rng.randrange(1, 20))}
         script.connect(host)
-        for beat in range(random_.randrange(3, 40)):
+        for beat in range(rng.randrange(3, 40)):
             for name in counters:
-                counters[name] += random_.choice([0, 0, 1, 10**6, 10**17])
-            if random_.random() < 0.1:
-                counters[random_.choice(list(counters))] = random_.choice([0, 10**18, 1 << 63, (1 << 64) - 1])
-            if random_.random() < 0.1:
+                counters[name] += rng.choice([0, 0, 1, 10**6, 10**17])
+            if rng.random() < 0.1:
+                counters[rng.choice(list(counters))] = rng.choice([0, 10**18, 1 << 63, (1 << 64) - 1])
+            if rng.random() < 0.1:
                 script.connect(host)
                 counters[f"new{beat}"] = beat
             counts = "".join(f"{name} {min(value, (1 << 64) - 1)}\n" for name, value in counters.items())
@@ -203,44 +203,44 @@ def test_hosts_that_have_little_in_common(tmp_path: Path, monkeypatch: pytest.Mo
                 "meminfo": {"/proc/meminfo": f"MemTotal: 1000 kB\n{levels}"},
                 "diskstats": {"/proc/diskstats": disks},
             }
-            if random_.random() < 0.2:
-                del texts[random_.choice(list(texts))]
+            if rng.random() < 0.2:
+                del texts[rng.choice(list(texts))]
             script.sample(START + beat * SECOND, texts, host=host)
     script.close()
-    check(tmp_path)
+    seal_and_compare(tmp_path)
 
 
-def test_absent_values_beside_one_of_64_bits(tmp_path: Path) -> None:
-    """A column that must be widened keeps what is absent apart from zero."""
+def test_null_and_zero_differ_in_a_widened_column(tmp_path: Path) -> None:
+    """A column that is widened for a 64-bit value keeps nulls, and does not turn them into zero."""
     script = Script(tmp_path / "raw", ["a"], ["vmstat"])
     for number, text in enumerate(("pgfault 1\n", "nr_dirty 0\n", f"pgfault {1 << 63}\n")):
-        script.connect()  # what one connection brought is one piece of a column
+        script.connect()  # the values of one connection are one piece of a column
         script.sample(START + number * SECOND, {"vmstat": {"/proc/vmstat": text}})
     script.close()
-    check(tmp_path)
+    seal_and_compare(tmp_path)
 
 
 @pytest.mark.parametrize("cells", [[(1 << 64) - 1, None], [None, "text"], [None, 7], [None, 0.5], [None]])
-def test_a_column_that_is_widened_by_values_with_gaps(cells: list[Any]) -> None:
-    """What was there, and the gaps that come with it, stay where they are."""
+def test_column_widened_by_values_with_nulls(cells: list[Any]) -> None:
+    """Existing values and new nulls keep their positions."""
     column = Column()
     column.add(array("q", [51]))
     column.add(list(cells))
-    column.become("o")
+    column.widen("o")
     assert column.data == [51, *cells]
     column.add(list(cells))
     assert column.data == [51, *cells, *cells]
 
 
 @pytest.mark.parametrize("inventors", [1, 3])
-@pytest.mark.parametrize("together", [True, False], ids=["one part", "a part for each host"])
-def test_invented_names_push_out_no_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: bool, inventors: int
+@pytest.mark.parametrize("one_part", [True, False], ids=["one part", "a part for each host"])
+def test_invented_names_do_not_displace_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_part: bool, inventors: int
 ) -> None:
-    """Hosts that invent names take no columns of others, and are reported themselves."""
+    """Hosts that invent names do not take the columns of other hosts, and their excess is reported."""
     monkeypatch.setattr("rollbook.tables.parquet.MOST_COLUMNS", 40)
     monkeypatch.setattr("rollbook.tables.columns.HOST_COLUMNS", 20)
-    if not together:
+    if not one_part:
         monkeypatch.setattr("rollbook.tables.parquet.BUDGET", 1)
     script = Script(tmp_path / "raw", ["a", "b", "c", "d", "e"], ["vmstat"])
     for host in range(5):
@@ -258,11 +258,11 @@ def test_invented_names_push_out_no_others(
 
 
 def test_five_thousand_invented_names(tmp_path: Path) -> None:
-    """With the limits as they are: the other host keeps every column, and the inventor is named with the reason."""
+    """With the default limits, the other host keeps every column, and the inventor is partial with the reason."""
     script = Script(tmp_path / "raw", ["inventor", "other"], ["vmstat"], started_ns=START)
-    true = "".join(f"nr_{number} {number}\n" for number in range(150))
+    real = "".join(f"nr_{number} {number}\n" for number in range(150))
     invented = "".join(f"name_{number * 7919 % 5003:x} {number}\n" for number in range(5000))
-    for host, text in enumerate((true.upper() + invented + true, true)):
+    for host, text in enumerate((real.upper() + invented + real, real)):
         script.connect(host)
         for number in range(2):
             script.sample(START + number * SECOND, {"vmstat": {"/proc/vmstat": text}}, host=host)
@@ -276,8 +276,8 @@ def test_five_thousand_invented_names(tmp_path: Path) -> None:
         assert {name: row[name] for name in row if name.startswith("nr_")} == {f"nr_{n}": n for n in range(150)}
 
 
-def test_more_segments_than_may_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A journal of many segments is read with a few descriptors."""
+def test_few_segments_are_open_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A journal with many segments is read with a few file descriptors."""
     monkeypatch.setattr("rollbook.journal.samples.MOST_OPEN", 3)
     plan, beats, count = Plan((catalogue.source("loadavg"),)), Beats(), 50
     with Journal(tmp_path / "raw", begin_of(["a"], plan, SECOND), segment_bytes=600) as journal:
@@ -297,25 +297,25 @@ def test_more_segments_than_may_be_open(tmp_path: Path, monkeypatch: pytest.Monk
     files.close()
 
 
-def test_refused_texts_are_counted(tmp_path: Path) -> None:
-    """A text that the parser refuses makes no row, is counted, and costs no later sample."""
+def test_rejected_texts_are_counted(tmp_path: Path) -> None:
+    """A text that the parser rejects has no row, is counted, and does not affect later samples."""
     script = Script(tmp_path / "raw", ["a"], ["loadavg"])
     script.connect()
     for number in range(9):
         text = "nonsense\n" if number in (3, 4) else f"{number}.5 0.1 0.2 1/2 3\n"
         script.sample(START + number * SECOND, {"loadavg": {"/proc/loadavg": text}})
     script.close()
-    result = check(tmp_path)
+    result = seal_and_compare(tmp_path)
     [loss] = result.losses["a"][0].losses
     assert (loss.kind, loss.samples, loss.partly) == ("rejected", 2, 0)
     assert (loss.first_ns, loss.last_ns) == (START + 3 * SECOND, START + 4 * SECOND)
     assert result.tables["loadavg"] == 7
 
 
-@pytest.mark.parametrize("together", [True, False], ids=["one part", "a part for each host"])
-def test_names_that_differ_only_in_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: bool) -> None:
-    """SQL does not distinguish them: the name that most hosts have stays, the other gets a number; no value is lost."""
-    if not together:
+@pytest.mark.parametrize("one_part", [True, False], ids=["one part", "a part for each host"])
+def test_names_that_differ_only_in_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_part: bool) -> None:
+    """The name that most hosts have stays, the others get a number, as SQL ignores case; no value is lost."""
+    if not one_part:
         monkeypatch.setattr("rollbook.tables.parquet.BUDGET", 1)
     script = Script(tmp_path / "raw", ["a", "b", "c"], ["vmstat"])
     texts = {
@@ -339,13 +339,13 @@ def test_names_that_differ_only_in_case(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(("limit", "merged"), [(0, 1), (100, 1), (99, 2), (34, 4), (10, 12), (7, 17), (2, 100)])
 def test_merging(tmp_path: Path, limit: int, merged: int) -> None:
-    """No host has more samples than asked for; counters keep their totals, gauges mean, least and greatest."""
+    """No host has more samples than the limit; counters keep their totals, gauges have mean, minimum and maximum."""
     script = Script(tmp_path / "raw", ["a"], ["vmstat"], max_samples=limit)
     script.connect()
-    random_ = random.Random(limit)
-    levels = [random_.randrange(1000) for _ in range(100)]
+    rng = random.Random(limit)
+    levels = [rng.randrange(1000) for _ in range(100)]
     for number, level in enumerate(levels):
-        jitter = random_.randrange(-200, 200) * 1_000_000
+        jitter = rng.randrange(-200, 200) * 1_000_000
         text = f"nr_dirty {level}\npgfault {number * number}\n"
         script.sample(START + number * SECOND + jitter, {"vmstat": {"/proc/vmstat": text}})
     script.close()
@@ -356,7 +356,7 @@ def test_merging(tmp_path: Path, limit: int, merged: int) -> None:
     groups = [levels[first:last] for first, last in itertools.pairwise([*starts, 100])]
     assert len(rows) == len(groups) <= (limit or 100)
     assert [row["pgfault"] for row in rows] == [(last - 1) ** 2 for last in [*starts, 100][1:]]
-    assert rows[-1]["pgfault"] - rows[0]["pgfault"] == 99**2, "nothing of the run's total is missing"
+    assert rows[-1]["pgfault"] - rows[0]["pgfault"] == 99**2, "the total of the run is exact"
     assert [row["nr_dirty"] for row in rows] == [pytest.approx(sum(group) / len(group)) for group in groups]
     if merged > 1:
         assert [row["nr_dirty_min"] for row in rows] == [min(group) for group in groups]
@@ -364,8 +364,8 @@ def test_merging(tmp_path: Path, limit: int, merged: int) -> None:
         assert "pgfault_min" not in rows[0]
 
 
-def test_merging_beside_a_clock_of_1970(tmp_path: Path) -> None:
-    """A host whose clock was never measured does not make the run look fifty years long."""
+def test_merging_ignores_a_clock_of_1970(tmp_path: Path) -> None:
+    """A host whose clock is decades off and was never measured does not change the length of the run."""
     script = Script(tmp_path / "raw", ["a", "old"], ["vmstat"], started_ns=START)
     for host, begin in enumerate((START, 5 * SECOND)):
         script.connect(host)
@@ -377,8 +377,8 @@ def test_merging_beside_a_clock_of_1970(tmp_path: Path) -> None:
     assert (result.merged, result.tables["vmstat"]) == (2, 2 * 11)
 
 
-def test_merging_goes_by_beats(tmp_path: Path) -> None:
-    """Where a run began between two beats, jitter moves no beat of any host into another group."""
+def test_merge_groups_follow_beats(tmp_path: Path) -> None:
+    """If a run starts between two beats, jitter does not move a beat of any host into another group."""
     script = Script(tmp_path / "raw", ["a", "b"], ["vmstat"], started_ns=START)
     for host, late in enumerate((0.1, -0.1)):
         script.connect(host)
@@ -411,7 +411,7 @@ def test_merging_stops_at_a_reboot(tmp_path: Path) -> None:
 
 
 def test_derive(recorded: Path, tmp_path: Path) -> None:
-    """A journal alone gives tables and hosts with their facts; the record is finished with its manifest."""
+    """Tables and hosts with their facts are derived from the journal alone; the manifest finishes the record."""
     shutil.copytree(recorded / "raw", tmp_path / "raw")
     assert is_unfinished(tmp_path)
     _, sealed, hosts = derive(tmp_path)
@@ -435,8 +435,8 @@ def test_derive(recorded: Path, tmp_path: Path) -> None:
     assert msgspec.to_builtins(again) == msgspec.to_builtins(hosts)
 
 
-def test_a_directory_is_no_column_and_no_pattern(tmp_path: Path) -> None:
-    """Directories called by a parameter sweep, or like a pattern that also fits the record beside."""
+def test_directory_names_with_equals_signs_and_wildcards(tmp_path: Path) -> None:
+    """Names such as `cpu=16` do not become columns, and a name with wildcards does not match other records."""
     first = tmp_path / "run1"
     record_this_machine(first / "raw", beats=6, interval=0.1, names=("stat", "loadavg"))
     derive(first)
@@ -452,17 +452,17 @@ def test_a_directory_is_no_column_and_no_pattern(tmp_path: Path) -> None:
             assert connection.execute("DESCRIBE stat").fetchall()[3][0] == "cpu"
 
 
-def test_a_running_record_is_left_alone(tmp_path: Path) -> None:
-    """While the recorder is writing, no other process finishes the record."""
+def test_running_record_cannot_be_derived(tmp_path: Path) -> None:
+    """While the recorder is writing, another process cannot finish the record."""
     with Journal(tmp_path / "raw", begin_of(["a"], Plan(()), SECOND)), pytest.raises(RecordError, match="still being"):
         derive(tmp_path)
 
 
-def test_killed_at_any_moment(recorded: Path, tmp_path: Path) -> None:
-    """A collector that died anywhere leaves a record with every sample that was written."""
+def test_truncated_journal(recorded: Path, tmp_path: Path) -> None:
+    """A collector that was killed at any time leaves a record with every sample that was written."""
     data = (recorded / "raw" / "000001.seg").read_bytes()
-    random_ = random.Random(4)
-    ends = sorted(random_.sample(range(2000, len(data)), 6))
+    rng = random.Random(4)
+    ends = sorted(rng.sample(range(2000, len(data)), 6))
     counts = []
     for number, end in enumerate(ends):
         path = tmp_path / str(number)
@@ -477,7 +477,7 @@ def test_killed_at_any_moment(recorded: Path, tmp_path: Path) -> None:
 
 
 def test_lost_hosts_gaps_and_reboots(tmp_path: Path) -> None:
-    """Who was lost, when and why is in the hosts' own words; a reboot is told from a cut, and a pause from both."""
+    """Gaps have their reason: a reboot, a lost connection and a stopped host are distinguished."""
     script = Script(
         tmp_path / "raw",
         ["steady", "cut", "rebooted", "stopped", "late", "dead", "never"],
@@ -504,8 +504,8 @@ def test_lost_hosts_gaps_and_reboots(tmp_path: Path) -> None:
     script.journal.event({"event": "lost", "reason": "no route", "status": "unreachable"}, host=6)
     script.close()
     _, _, hosts = derive(tmp_path)
-    said = {host.name: (host.status, [gap.why.partition(":")[0] for gap in host.gaps]) for host in hosts.series}
-    assert said == {
+    found = {host.name: (host.status, [gap.why.partition(":")[0] for gap in host.gaps]) for host in hosts.series}
+    assert found == {
         "steady": ("complete", []),
         "cut": ("partial", ["connection lost"]),
         "rebooted": ("partial", ["rebooted"]),
@@ -523,10 +523,10 @@ def test_lost_hosts_gaps_and_reboots(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("visits", [["new"], ["new", "new"], ["", "new"], ["new", "", "new"]])
-def test_a_reboot_is_told_whatever_was_lost_on_the_way(tmp_path: Path, visits: list[str]) -> None:
-    """The boot before a gap counts and the one after it, not those of connections that brought no sample.
+def test_reboot_is_reported_despite_connections_without_samples(tmp_path: Path, visits: list[str]) -> None:
+    """The boot ids of the samples before and after a gap are compared; connections without samples do not count.
 
-    Of a connection called "" there is no more than a hello that was not understood.
+    A connection with the name "" only has a hello that was not understood.
     """
     script = Script(tmp_path / "raw", ["a"], ["loadavg"], started_ns=START)
     script.connect(boot="old")

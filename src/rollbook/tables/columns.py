@@ -12,16 +12,16 @@ from typing import Any, TypeAlias
 from rollbook.sources.base import Source, compare_of
 from rollbook.tables.incremental.layout import Layout, Row, key_fields
 
-__all__ = ["Block", "Column", "HostColumns", "Merge", "Origin", "block_of"]
+__all__ = ["WIDTHS", "Block", "Column", "HostColumns", "Merge", "Origin", "block_of"]
 
 Cells: TypeAlias = "array[Any] | list[Any]"
-"""Integers, decimals, or a list of any values including None."""
-ORDER = ("", "q", "d", "o")
-HOST_COLUMNS = 1024  # by names in dicts, of one host in one table; the largest known source has 400
+"""An array of integers or floats, or a list of any values including None."""
+WIDTHS = ("", "q", "d", "o")  # kinds of columns, the narrowest first: no values yet, integers, floats, anything
+HOST_COLUMNS = 1024  # from names in dicts, per host and table; the largest known source has 400
 
 
 class Column:
-    """A column of the narrowest kind that holds all its values: `q` integers, `d` decimals, `o` anything.
+    """A column of the narrowest kind that holds all its values: `q` integers, `d` floats, `o` anything.
 
     `nulls` are runs of nulls: first row, count.
     """
@@ -41,9 +41,9 @@ class Column:
         if not self.size:
             self.kind, self.data = kind, cells
         else:
-            self.become(max(self.kind, kind, key=ORDER.index))
+            self.widen(max(self.kind, kind, key=WIDTHS.index))
             self.data.extend(cells)
-        self.nulls += gaps  # after `become`, which must not apply them to the cells before
+        self.nulls += gaps  # after `widen`, which must not apply them to earlier cells
         self.size += len(cells)
 
     def add_nulls(self, count: int) -> None:
@@ -53,16 +53,16 @@ class Column:
         if self.kind:
             self.data.extend(_filler(self.kind, count))
 
-    def become(self, kind: str) -> None:
+    def widen(self, kind: str) -> None:
         """Change to a wider kind."""
         if kind != self.kind:
             if not self.kind:
                 self.data = _filler(kind, self.size)
             else:
-                self.data = self._anything() if kind == "o" else array("d", self.data)
+                self.data = self._as_list() if kind == "o" else array("d", self.data)
             self.kind = kind
 
-    def _anything(self) -> list[Any]:
+    def _as_list(self) -> list[Any]:
         """The numbers as a list, with None for nulls."""
         cells = list(self.data)
         for first, count in self.nulls:
@@ -118,7 +118,7 @@ class Merge:
 
 
 class HostColumns:
-    """The columns that one host has added to one table by names in its dicts, in the order they came.
+    """The columns that one host has added to one table by names in its dicts.
 
     There is a limit, so that a host that invents names cannot take the columns of other hosts.
     """
@@ -160,8 +160,8 @@ class Block:
         """Add all samples of one row, merged into groups with these ends."""
         layouts = [layout for layout, _ in parts]
         start, counts = len(self.ts), [len(layout) for layout in layouts]
-        for times, kept in ((self.ts, [one.ts for one in layouts]), (self.mono, [one.mono for one in layouts])):
-            times.extend(_last(_joined(kept, counts), ends))
+        self.ts.extend(_last(_joined([layout.ts for layout in layouts], counts), ends))
+        self.mono.extend(_last(_joined([layout.mono for layout in layouts], counts), ends))
         rows = len(self.ts) - start
         for column, value in zip(self._keys, key, strict=True):
             column.add([value] * rows)
@@ -175,10 +175,10 @@ class Block:
         for (name, origin), pieces in found.items():
             cells = _joined(pieces, counts)
             if ends is not None and _modes(self.source)[origin.field] == "gauge":
-                mean, least, greatest = _gauged(cells, ends)
+                mean, minimum, maximum = _mean_min_max(cells, ends)
                 self._fill(self._column(name, origin), start, mean)
-                self._fill(self._column(f"{name}_min", Origin(origin.field, "min")), start, least)
-                self._fill(self._column(f"{name}_max", Origin(origin.field, "max")), start, greatest)
+                self._fill(self._column(f"{name}_min", Origin(origin.field, "min")), start, minimum)
+                self._fill(self._column(f"{name}_max", Origin(origin.field, "max")), start, maximum)
             else:
                 self._fill(self._column(name, origin), start, _last(cells, ends))
         for column in self.columns.values():
@@ -191,7 +191,7 @@ class Block:
 
     @staticmethod
     def _fill(column: Column, size: int, cells: Cells) -> None:
-        """Append cells at that row; missing rows before it become null."""
+        """Append cells at row `size`; missing rows before it become null."""
         if column.size < size:
             column.add_nulls(size - column.size)
         if len(cells):
@@ -219,25 +219,25 @@ def block_of(
     for key in sorted(by_key, key=lambda key: [(part is not None, part) for part in key]):
         parts, ends = by_key[key], None
         if merge is not None:
-            together = tuple(id(layout) for layout, _ in parts)
-            if together not in ends_of:
-                ends_of[together] = merge.ends([layout for layout, _ in parts], first)
-            ends = ends_of[together]
+            layout_ids = tuple(id(layout) for layout, _ in parts)
+            if layout_ids not in ends_of:
+                ends_of[layout_ids] = merge.ends([layout for layout, _ in parts], first)
+            ends = ends_of[layout_ids]
         block.add(key, parts, ends)
     return block if by_key else None
 
 
 def _cells(source: Source, layout: Layout, row: Row) -> list[tuple[str, Origin, Cells]]:
-    """All values of one row over its samples, without nulls."""
+    """The columns of one row that have values: name, origin, and the value of each sample."""
     fields, found = source.row_type.__struct_fields__, list[tuple[str, Origin, Cells]]()
-    width, depth, count = len(layout.now.wholes), len(layout.now.decimals), len(layout)
+    integers, floats, count = len(layout.current.integers), len(layout.current.floats), len(layout)
 
     def column(kind: str, place: int) -> Cells:
         if kind == "q":
-            return layout.wholes[place::width]
-        return layout.decimals[place::depth] if kind == "d" else _spread(layout.runs[place], count)
+            return layout.integers[place::integers]
+        return layout.floats[place::floats] if kind == "d" else _expand(layout.runs[place], count)
 
-    for kind, runs in (("q", row.wholes), ("d", row.decimals)):
+    for kind, runs in (("q", row.integers), ("d", row.floats)):
         for first, last, place in runs:
             found += [(fields[f], Origin(f), column(kind, place + f - first)) for f in range(first, last)]
     found += [(fields[field], Origin(field), column("o", place)) for field, place in row.objects]
@@ -247,7 +247,8 @@ def _cells(source: Source, layout: Layout, row: Row) -> list[tuple[str, Origin, 
     return found
 
 
-def _spread(runs: list[tuple[int, Any]], count: int) -> list[Any]:
+def _expand(runs: list[tuple[int, Any]], count: int) -> list[Any]:
+    """One value per sample from runs of equal values."""
     cells: list[Any] = []
     for (_, value), (end, _) in zip(runs, [*runs[1:], (count, None)], strict=True):
         cells += [value] * (end - len(cells))
@@ -273,14 +274,14 @@ def _last(cells: Cells, ends: list[int] | None) -> Cells:
     return array(cells.typecode, kept) if isinstance(cells, array) else kept
 
 
-def _gauged(cells: Cells, ends: list[int]) -> tuple[Cells, Cells, Cells]:
+def _mean_min_max(cells: Cells, ends: list[int]) -> tuple[Cells, Cells, Cells]:
     """Mean, minimum and maximum of each group; None for a group without values."""
     groups = [cells[first:last] for first, last in zip([0, *ends], ends, strict=False)]
     if isinstance(cells, list):
         groups = [[value for value in group if value is not None] for group in groups]
 
-    def each(how: Callable[[Any], Any]) -> Cells:
-        return [how(group) if group else None for group in groups]
+    def each(aggregate: Callable[[Any], Any]) -> Cells:
+        return [aggregate(group) if group else None for group in groups]
 
     return each(lambda group: sum(group) / len(group)), each(min), each(max)
 
@@ -300,7 +301,7 @@ def _columns_by_name(source: Source) -> list[bool]:
 
 @functools.lru_cache(maxsize=65536)
 def _column_name(source: Source, field: int, name: str) -> str:
-    """The column of a name in a dict: the name itself, prefixed with the field if a column has that name already."""
+    """The column for a name in a dict: the name, prefixed with the field if another column has that name."""
     fields, name = source.row_type.__struct_fields__, name.replace("\0", "\\0")  # not allowed in SQL names
     taken = {"", "host", "ts", "mono", *(other.lower() for other in fields)}
     return f"{fields[field]}.{name}" if name.lower() in taken else name

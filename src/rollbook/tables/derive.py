@@ -43,11 +43,11 @@ def hosts_of(found: Survey, merged: int, losses: Mapping[str, Sequence[SourceLos
     """Start facts, end facts and series status of all hosts of a run."""
     files = Segments(found)
     try:
-        both = [facts_of(found, host, files) for host in found.hosts]
+        facts = [facts_of(found, host, files) for host in found.hosts]
     finally:
         files.close()
-    start, end = [first for first, _ in both], [last for _, last in both]
-    asked = found.end_facts or any(result.readings for result in end)
+    start, end = [first for first, _ in facts], [last for _, last in facts]
+    has_end_facts = found.end_facts or any(result.readings for result in end)
     return RecordHosts(
         started_ns=found.started_ns,
         ended_ns=found.ended_ns,
@@ -57,7 +57,7 @@ def hosts_of(found: Survey, merged: int, losses: Mapping[str, Sequence[SourceLos
         else None,
         merged=merged,
         start=start,
-        end=end if asked else [],
+        end=end if has_end_facts else [],
         series=[
             series_of(found, host, first, losses.get(host.name, ()))
             for host, first in zip(found.hosts, start, strict=True)

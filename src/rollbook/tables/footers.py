@@ -21,7 +21,7 @@ TAIL = struct.Struct("<I4s")  # length of the footer before it, magic
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 12
 SIZES = {TRUE: 0, FALSE: 0, BYTE: 1, DOUBLE: 8}  # bytes copied unchanged
-MANY = 15  # in the header of a list: its length follows
+LONG_LIST = 15  # in the header of a list: the length follows as a varint
 
 # Field numbers of FileMetaData, RowGroup, ColumnChunk and ColumnMetaData.
 FILE_SCHEMA, FILE_ROWS, FILE_GROUPS, FILE_METADATA = 2, 3, 4, 5
@@ -108,7 +108,7 @@ def _value(data: bytes, at: int, kind: int) -> tuple[Any, int]:
         return _struct(data, at)
     if kind == LIST:
         kind, count, at = data[at] & 15, data[at] >> 4, at + 1
-        if count == MANY:
+        if count == LONG_LIST:
             count, at = read_varint(data, at)
         items = []
         for _ in range(count):
@@ -149,8 +149,8 @@ def _put(out: bytearray, kind: int, value: Any) -> None:
         out += value if isinstance(value, bytes) else _packed(value)
     elif kind == LIST:
         kind, items = value
-        out.append(min(len(items), MANY) << 4 | kind)
-        if len(items) >= MANY:
+        out.append(min(len(items), LONG_LIST) << 4 | kind)
+        if len(items) >= LONG_LIST:
             put_varint(out, len(items))
         for item in items:
             _put(out, BYTE if kind in (TRUE, FALSE) else kind, item)

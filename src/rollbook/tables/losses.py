@@ -11,7 +11,7 @@ from rollbook.sources.base import Source
 
 __all__ = ["Tally"]
 
-MOST_GAPS = 20  # kept of a source; the counts include the others
+MOST_GAPS = 20  # kept per source, the longest; losses are counted in full
 NEVER, ALWAYS = -1, 1 << 62
 
 
@@ -40,7 +40,7 @@ class Tally:
         return self.latest != NEVER
 
     def absent(self, ts: int) -> None:
-        """The host does not have the source at this time, so that no sample is due."""
+        """Note that the host does not have the source at this time, so that no sample is due."""
         self._expect_after(ts)
 
     def add(self, ts: int, kind: LossKind | None, *, stored: bool) -> None:
@@ -98,7 +98,7 @@ class Tally:
         self.latest, self.deadline = ts, NEVER if self._open else ts + self.longest
 
     def _skip(self, before: int, ts: int) -> None:
-        """Count the samples that are missing between two, by the frames that are missing between them."""
+        """Count the samples that are missing between two times: skipped if frames arrived, else missed or lost."""
         missing = round(self._due_between(before, ts)) - 1
         between = self._frames.between
         gaps = between[bisect.bisect_left(self._starts, before) : bisect.bisect_right(self._ends, ts)]
@@ -121,7 +121,7 @@ class Tally:
         return interval * (1 if self._every_beat or not interval else self._source.beats(interval / 1e9)) or ALWAYS
 
     def _due_between(self, start_ns: int, end_ns: int) -> float:
-        """How many times the source was due between two times."""
+        """The number of samples that were due between two times."""
         edges = [start_ns, *(at for at in self._frames.due.schedule.doubles if start_ns < at < end_ns), end_ns]
         return sum((end - start) / self._step_at(start) for start, end in itertools.pairwise(edges))
 
@@ -139,5 +139,5 @@ class Tally:
         gap = Gap(self._open_since, ts, ", ".join(self._open))
         self._gaps.append(gap)
         if len(self._gaps) > MOST_GAPS:
-            self._gaps.remove(min(self._gaps, key=lambda one: one.end_ns - one.start_ns))
+            self._gaps.remove(min(self._gaps, key=lambda kept: kept.end_ns - kept.start_ns))
         self._open, self._open_since = {}, NEVER

@@ -25,7 +25,7 @@ from rollbook.errors import RecordError
 from rollbook.files import atomic_path
 from rollbook.sources.base import Source, compare_of
 from rollbook.tables.arrow import Batches, Numbers, Texts
-from rollbook.tables.columns import Block, Column, Origin
+from rollbook.tables.columns import WIDTHS, Block, Column, Origin
 from rollbook.tables.footers import concatenate
 from rollbook.tables.quoting import literal, parquet, quoted, text
 from rollbook.tables.reasons import reason_of
@@ -40,13 +40,13 @@ IN_ORDER = "host, key, time"
 # Counters are a third smaller and faster to write as differences, which the writer uses only without a dictionary; the
 # few names of hosts and devices are better stored with one.
 SMALL = "PARQUET_VERSION v2, COMPRESSION zstd, COMPRESSION_LEVEL 1, DICTIONARY_SIZE_LIMIT 64"
-KINDS = {"q": "BIGINT", "d": "DOUBLE", "o": "VARCHAR"}
+KIND_TYPES = {"q": "BIGINT", "d": "DOUBLE", "o": "VARCHAR"}
 TYPES = {int: "BIGINT", float: "DOUBLE", str: "VARCHAR", bool: "BOOLEAN"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Use:
-    """A column: its origin, the number of hosts that have it, and its place among the columns of one of them."""
+    """A column: its origin, the number of hosts that have it, and its lowest position among the columns of a host."""
 
     origin: Origin
     hosts: int
@@ -60,9 +60,9 @@ class Use:
 class Part:
     """One part of a table on disk: its columns in order with their SQL types.
 
-    `uses` are the columns as the source calls them, with their origins, and `names` the columns of the file by those
-    names. `wide` are columns with values that do not fit the type of their field. `windowed` says that a host of this
-    table has more than one window of time.
+    `uses` are the columns by their names in the source; `names` maps these names to those in the file. `wide` are
+    columns with values that do not fit the type of their field. `windowed` says that a host of this table has more than
+    one window of time.
     """
 
     source: str
@@ -110,7 +110,7 @@ class Parts:
         del self._values[name]
         source, uses = blocks[0].source, _uses(blocks)
         kinds = {
-            name: max((block.columns[name].kind for block in blocks if name in block.columns), key="-qdo".find)
+            name: max((block.columns[name].kind for block in blocks if name in block.columns), key=WIDTHS.index)
             for name in _chosen(uses)
         }
         kinds = {name: kind for name, kind in kinds.items() if kind}  # the others hold only nulls
@@ -121,7 +121,7 @@ class Parts:
         self._directory.mkdir(exist_ok=True)
         path = self._directory / f"{len(self.written):06d}.parquet"
         batches = Batches([_batch(block, kinds, names) for block in blocks])
-        existing = {names[name]: (names[name], KINDS[kind]) for name, kind in kinds.items()}
+        existing = {names[name]: (names[name], KIND_TYPES[kind]) for name, kind in kinds.items()}
         write(self._connection, _query(columns, existing, "batches"), path, _options(columns), batches=batches)
         rows = sum(len(block.ts) for block in blocks)
         self.written.append(Part(source.name, path, rows, columns, uses, names, wide, source.name in self._windowed))
@@ -153,8 +153,8 @@ def join(
     for part in parts:
         if part.columns != columns:
             types = dict(part.columns)
-            there = {names[name]: (old, types[old]) for name, old in part.names.items() if name in names}
-            write(connection, _query(columns, there, parquet(part.path)), part.path, _options(columns))
+            existing = {names[name]: (old, types[old]) for name, old in part.names.items() if name in names}
+            write(connection, _query(columns, existing, parquet(part.path)), part.path, _options(columns))
     notes, fields = compare_of(source.row_type), source.row_type.__struct_fields__
     compare = {name: notes[fields[origin.field]] for name, origin in origins.items()}
     modes = {name: [how.mode, how.unit] for name, how in compare.items()}
@@ -252,7 +252,7 @@ def _options(columns: Sequence[tuple[str, str]]) -> str:
 
 
 def _uses(blocks: Sequence[Block]) -> dict[str, Use]:
-    """All columns of some blocks, in the order they came."""
+    """All columns of some blocks, in order of appearance."""
     found, hosts = dict[str, Use](), dict[str, str]()
     for block in blocks:
         for rank, (name, origin) in enumerate(block.origins.items()):
@@ -263,7 +263,7 @@ def _uses(blocks: Sequence[Block]) -> dict[str, Use]:
 
 
 def _chosen(uses: Mapping[str, Use]) -> list[str]:
-    """All columns, or of too many those that most hosts have; among equals every host has its first ones."""
+    """All columns; if there are too many, those that most hosts have, and among equals the first ones of each host."""
     if len(uses) <= MOST_COLUMNS:
         return list(uses)
     best = set(sorted(uses, key=lambda name: (-uses[name].hosts, uses[name].rank, name))[:MOST_COLUMNS])
@@ -271,7 +271,7 @@ def _chosen(uses: Mapping[str, Use]) -> list[str]:
 
 
 def _named(source: Source, uses: Mapping[str, Use]) -> tuple[dict[str, str], dict[str, Origin]]:
-    """The name of each column in the table, by the name that the source has for it; and the origins by that name.
+    """The name of each column in the table, by its name in the source, and the origins by name in the table.
 
     SQL does not distinguish `Name` from `name`: the one that most hosts have keeps its name, among equals one in lower
     case; the others get a number.
@@ -298,7 +298,7 @@ def _batch(block: Block, kinds: Mapping[str, str], names: Mapping[str, str]) -> 
         column = block.columns.get(name) or Column()
         if column.size < rows:
             column.add_nulls(rows - column.size)
-        column.become(kind)
+        column.widen(kind)
         if isinstance(column.data, list):
             runs = [(value, len(list(same))) for value, same in itertools.groupby(column.data)]
             found[names[name]] = Texts([(v if v is None or type(v) is str else _json(v), count) for v, count in runs])

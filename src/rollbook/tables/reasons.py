@@ -11,12 +11,12 @@ import msgspec
 __all__ = ["UNREADABLE", "reason_of"]
 
 UNREADABLE = (duckdb.Error, UnicodeDecodeError, msgspec.MsgspecError)
-"""What reading a damaged table raises: also errors whose message has bytes of it, and those of its own metadata."""
+"""Exceptions from reading a damaged table: of DuckDB, for a message that is not UTF-8, for invalid metadata."""
 
 INNER = re.compile(r'"exception_message":("(?:[^"\\]|\\.)*")')
 
 
 def reason_of(error: Exception) -> str:
-    """The message of an error; of one that quotes another as JSON, such as that of a full disk, only the inner one."""
+    """The message of an error; if it quotes another error as JSON, as for a full disk, only the inner message."""
     inner = INNER.search(str(error))
     return str(json.loads(inner[1])) if inner else str(error)

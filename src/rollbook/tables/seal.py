@@ -37,13 +37,13 @@ __all__ = ["Sealed", "seal"]
 
 WINDOW = 8 << 20  # values of one host held before they are written
 TURN, MOST_WAITING = 1024, 16_384  # samples waiting to be parsed: usually, and within one group of merged samples
-A_SAMPLE = 64 << 10  # bytes; a larger sample counts as several
-UNDECODABLE, EXCESS = -1, -2  # in place of a connection: the sample could not be decoded, or the host sent too much
-FRAMES_PER_PROCESS = 5_000  # with fewer, another process costs more than it saves
-FRAMES_PER_HOST = 100  # whose parsing takes as long as the host's first samples, which are parsed in full
+SAMPLE_BYTES = 64 << 10  # a larger sample counts as several
+UNDECODABLE, EXCESS = -1, -2  # instead of a connection number: not decodable, or the host exceeded its budget
+FRAMES_PER_PROCESS = 5_000  # with fewer frames, starting a process takes longer than it saves
+FRAMES_PER_HOST = 100  # parsing these takes as long as a host's first samples, which are parsed in full
 
 Waiting = dict[int, list[tuple[Sample, int]]]
-"""Samples that wait to be parsed, with the number of their connection, by place of the source in the plan."""
+"""Samples waiting to be parsed, with the number of their connection, by position of the source in the plan."""
 PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
@@ -70,7 +70,7 @@ def seal(
     except OSError as error:
         raise RecordError(f"cannot write to {target}: {error.strerror}") from error
     try:
-        shares = _share_out(Job(survey, [], {}, scratch, merge, incremental), processes)
+        shares = _distribute(Job(survey, [], {}, scratch, merge, incremental), processes)
         tables: dict[str, list[Part]] = {}
         for share in shares:
             for part in share.parts:
@@ -123,7 +123,7 @@ class Job:
     incremental: bool
 
 
-def _share_out(whole: Job, processes: int | None) -> list[Share]:
+def _distribute(whole: Job, processes: int | None) -> list[Share]:
     hosts = sorted((host for host in whole.survey.hosts if len(host.places)), key=lambda host: host.name)
     whole = dataclasses.replace(whole, due={host.name: sampling_time(whole.survey, host) for host in hosts})
     frames = sum(FRAMES_PER_HOST + len(host.places) for host in hosts)
@@ -169,7 +169,7 @@ def _share_out(whole: Job, processes: int | None) -> list[Share]:
 def work() -> None:
     """The main function of a worker process: reads a job from stdin, writes its share to stdout."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a worker never outlives the process that reads it
-    gc.disable()  # there are no reference cycles, and the search for them takes time
+    gc.disable()  # there are no reference cycles, and searching for them takes time
     answer = os.dup(1)
     os.dup2(2, 1)  # other output must not be mixed with the answer
     job = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
@@ -226,7 +226,7 @@ class Share:
 
 
 def _windows(samples: HostSamples, parsers: Mapping[int, SampleParser], merge: Merge | None) -> Iterator[None]:
-    """Parse all samples of a host, each by the parser of its source; pauses after each window of values and at the end.
+    """Parse all samples of a host, each by the parser of its source; yields after each window and at the end.
 
     Samples to be merged stay in one window. Each source is parsed for many beats at a time: switching sources at every
     beat would evict each one from the processor's caches.
@@ -236,40 +236,40 @@ def _windows(samples: HostSamples, parsers: Mapping[int, SampleParser], merge: M
     for sample in samples:
         after = (sample.ts - merge.origin) // merge.step if merge is not None else sample.ts
         if count >= TURN and (after != group or count >= MOST_WAITING):
-            _read(waiting, parsers)
+            _parse_waiting(waiting, parsers)
             count = 0
             if after != group and sum(map(len, parsers.values())) > WINDOW:
                 yield
         if samples.undecodable:
-            _lose(samples, waiting, parsers)
+            _queue_undecodable(samples, waiting, parsers)
         if sample.source in waiting:
             waiting[sample.source].append((sample, samples.connection))
-        count, group = count + 1 + len(sample.body or b"") // A_SAMPLE, after
-    _lose(samples, waiting, parsers)
-    _read(waiting, parsers)
+        count, group = count + 1 + len(sample.body or b"") // SAMPLE_BYTES, after
+    _queue_undecodable(samples, waiting, parsers)
+    _parse_waiting(waiting, parsers)
     yield
 
 
-def _lose(samples: HostSamples, waiting: Waiting, parsers: Mapping[int, SampleParser]) -> None:
-    """Put samples that could not be decoded among those that wait, in order of time."""
+def _queue_undecodable(samples: HostSamples, waiting: Waiting, parsers: Mapping[int, SampleParser]) -> None:
+    """Add samples that could not be decoded to those that wait, in order of time."""
     connection = EXCESS if samples.over_budget else UNDECODABLE
     for source, ts in samples.undecodable:
         sources = [source]
-        if source == ALL:  # all that the host is known to have, or any, except those of this frame that were decoded
-            there = [number for number, parser in parsers.items() if parser.tally or waiting[number]] or list(waiting)
-            sources = [number for number in there if not waiting[number] or waiting[number][-1][0].ts != ts]
+        if source == ALL:  # the host's known sources, or all if none is known, except those decoded from this frame
+            known = [number for number, parser in parsers.items() if parser.tally or waiting[number]] or list(waiting)
+            sources = [number for number in known if not waiting[number] or waiting[number][-1][0].ts != ts]
         for number in sources:
             if number in waiting:
                 waiting[number].append((Sample(number, ts, 0, None), connection))
     samples.undecodable.clear()
 
 
-def _read(waiting: Waiting, parsers: Mapping[int, SampleParser]) -> None:
-    for number, some in waiting.items():
+def _parse_waiting(waiting: Waiting, parsers: Mapping[int, SampleParser]) -> None:
+    for number, samples in waiting.items():
         add, lose = parsers[number].add, parsers[number].lose
-        for sample, connection in some:
+        for sample, connection in samples:
             if connection >= 0:
                 add(sample.ts, sample.mono, connection, sample.body)
             else:
                 lose(sample.ts, "excess" if connection == EXCESS else "undecodable")
-        some.clear()
+        samples.clear()

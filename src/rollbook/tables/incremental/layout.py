@@ -29,15 +29,15 @@ class NewShape(Exception):
 
 @dataclasses.dataclass(slots=True)
 class State:
-    """The values of one sample: integers, decimals, and everything else."""
+    """The values of one sample: 64-bit integers, floats, and everything else."""
 
-    wholes: array[int]
-    decimals: array[float]
+    integers: array[int]
+    floats: array[float]
     objects: list[Any]
 
     def copy(self) -> State:
         """A copy of the values."""
-        return State(self.wholes[:], self.decimals[:], self.objects[:])
+        return State(self.integers[:], self.floats[:], self.objects[:])
 
 
 @dataclasses.dataclass(slots=True)
@@ -45,8 +45,8 @@ class Row:
     """The positions of the values of one row. Of a dict: its field, `q`, `d` or `o`, and the position of each name."""
 
     key: Key
-    wholes: list[Run] = dataclasses.field(default_factory=list)
-    decimals: list[Run] = dataclasses.field(default_factory=list)
+    integers: list[Run] = dataclasses.field(default_factory=list)
+    floats: list[Run] = dataclasses.field(default_factory=list)
     objects: list[tuple[int, int]] = dataclasses.field(default_factory=list)
     nulls: list[int] = dataclasses.field(default_factory=list)
     dicts: list[tuple[int, str, dict[str, int]]] = dataclasses.field(default_factory=list)
@@ -58,21 +58,21 @@ class Layout:
     def __init__(self, source: Source, rows: list[Any], connection: int) -> None:
         self.connection = connection
         self.ts, self.mono = array("q"), array("q")
-        self.wholes, self.decimals = array("q"), array("d")
-        self.now = State(array("q"), array("d"), [])
+        self.integers, self.floats = array("q"), array("d")
+        self.current = State(array("q"), array("d"), [])
         self._keys = key_fields(source)
         self.rows = [self._row(facts) for facts in rows]
         self._by_key = {row.key: row for row in self.rows}
-        self.runs: list[list[tuple[int, Any]]] = [[] for _ in self.now.objects]  # first sample with the value, value
-        self._noted: list[Any] = [object()] * len(self.now.objects)
-        self._touched = True  # objects may differ from the latest runs
+        self.runs: list[list[tuple[int, Any]]] = [[] for _ in self.current.objects]  # first sample, value
+        self._previous: list[Any] = [object()] * len(self.current.objects)
+        self._objects_changed = True  # objects may differ from the latest runs
 
     def shape(self) -> Any:
         """Equal for layouts in which every value has the same position."""
         return tuple(
             (
                 row.key,
-                *(tuple(places) for places in (row.wholes, row.decimals, row.objects, row.nulls)),
+                *(tuple(places) for places in (row.integers, row.floats, row.objects, row.nulls)),
                 *((field, kind, tuple(places.items())) for field, kind, places in row.dicts),
             )
             for row in self.rows
@@ -88,40 +88,40 @@ class Layout:
 
     def append(self, ts: int, mono: int) -> None:
         """Add a sample with the current values."""
-        now = self.now
-        if self._touched:
-            self._touched = False
-            for runs, before, value in zip(self.runs, self._noted, now.objects, strict=True):
+        current = self.current
+        if self._objects_changed:
+            self._objects_changed = False
+            for runs, before, value in zip(self.runs, self._previous, current.objects, strict=True):
                 if before != value:
                     runs.append((len(self.ts), value))
-            self._noted = now.objects[:]
+            self._previous = current.objects[:]
         self.ts.append(ts)
         self.mono.append(mono)
-        self.wholes.extend(now.wholes)
-        self.decimals.extend(now.decimals)
+        self.integers.extend(current.integers)
+        self.floats.extend(current.floats)
 
     def replace(self, rows: list[Any], state: State) -> None:
         """Store the rows of a full parse in the state; raises `NewShape` if they do not fit."""
-        self._touched = True
+        self._objects_changed = True
         if len(rows) != len(self.rows):
             raise NewShape
         for row, facts in zip(self.rows, rows, strict=True):
             values = msgspec.structs.astuple(facts)
-            if tuple(values[field] for field in self._keys) != row.key or _grown(row, values):
+            if tuple(values[field] for field in self._keys) != row.key or _has_other_names(row, values):
                 raise NewShape
-            _put(row, values, state)
+            _store(row, values, state)
 
     def update(self, rows: list[Any], state: State) -> set[Any]:
         """Store the rows of some lines in the state; returns their keys, or the names in their dicts."""
         found: set[Any] = set()
-        self._touched = True
+        self._objects_changed = True
         for facts in rows:
             values = msgspec.structs.astuple(facts)
             key = tuple(values[field] for field in self._keys)
             row = self._by_key.get(key)
-            if row is None or (key and _grown(row, values)):
+            if row is None or (key and _has_other_names(row, values)):
                 raise NewShape
-            _put(row, values, state)
+            _store(row, values, state)
             if key:
                 found.add(key)
             else:
@@ -130,44 +130,44 @@ class Layout:
 
     def _row(self, facts: Any) -> Row:
         values = msgspec.structs.astuple(facts)
-        row, now = Row(tuple(values[field] for field in self._keys)), self.now
+        row, current = Row(tuple(values[field] for field in self._keys)), self.current
         for field, value in enumerate(values):
             if field in self._keys:
                 continue
             kind = _kind(value)
             if kind == "q":
-                _extend(row.wholes, field, len(now.wholes))
-                now.wholes.append(value)
+                _extend(row.integers, field, len(current.integers))
+                current.integers.append(value)
             elif kind == "d":
-                _extend(row.decimals, field, len(now.decimals))
-                now.decimals.append(value)
+                _extend(row.floats, field, len(current.floats))
+                current.floats.append(value)
             elif isinstance(value, dict):
-                row.dicts.append((field, *self._names(value)))
+                row.dicts.append((field, *self._place_names(value)))
             elif value is None:
                 row.nulls.append(field)
             else:
-                row.objects.append((field, len(now.objects)))
-                now.objects.append(value)
+                row.objects.append((field, len(current.objects)))
+                current.objects.append(value)
         return row
 
-    def _names(self, values: dict[str, Any]) -> tuple[str, dict[str, int]]:
+    def _place_names(self, values: dict[str, Any]) -> tuple[str, dict[str, int]]:
         kinds = {_kind(value) for value in values.values()}
         kind = kinds.pop() if len(kinds) == 1 else "o" if kinds else "q"
-        origin: Any = {"q": self.now.wholes, "d": self.now.decimals, "o": self.now.objects}[kind]
+        origin: Any = {"q": self.current.integers, "d": self.current.floats, "o": self.current.objects}[kind]
         places = dict(zip(values, itertools.count(len(origin)), strict=False))
         origin.extend(values.values())
         return kind, places
 
 
-def _put(row: Row, values: tuple[Any, ...], state: State) -> None:
-    wholes, decimals = state.wholes, state.decimals
+def _store(row: Row, values: tuple[Any, ...], state: State) -> None:
+    integers, floats = state.integers, state.floats
     try:
-        for first, last, place in row.wholes:
-            wholes[place : place + last - first] = array("q", values[first:last])
-        for first, last, place in row.decimals:
-            decimals[place : place + last - first] = array("d", values[first:last])
+        for first, last, place in row.integers:
+            integers[place : place + last - first] = array("q", values[first:last])
+        for first, last, place in row.floats:
+            floats[place : place + last - first] = array("d", values[first:last])
         for field, kind, places in row.dicts:
-            origin: Any = wholes if kind == "q" else decimals if kind == "d" else state.objects
+            origin: Any = integers if kind == "q" else floats if kind == "d" else state.objects
             for name, value in values[field].items():
                 origin[places[name]] = value
     except (TypeError, OverflowError, KeyError):
@@ -179,13 +179,13 @@ def _put(row: Row, values: tuple[Any, ...], state: State) -> None:
         state.objects[place] = values[field]
 
 
-def _grown(row: Row, values: tuple[Any, ...]) -> bool:
-    """Whether a dict has more or fewer names than the layout."""
+def _has_other_names(row: Row, values: tuple[Any, ...]) -> bool:
+    """Whether a dict has more or fewer names than in the layout."""
     return any(len(values[field]) != len(places) for field, _, places in row.dicts)
 
 
 def _kind(value: Any) -> str:
-    """`q` for a 64-bit integer, `d` for a decimal, `o` for anything else."""
+    """`q` for a 64-bit integer, `d` for a float, `o` for anything else."""
     if type(value) is int:
         return "q" if -(1 << 63) <= value < 1 << 63 else "o"
     return "d" if type(value) is float else "o"

@@ -20,7 +20,7 @@ NUMBER = re.compile(rb"\d+(\.\d+)?")
 MOST_SINGLE = 64  # a line with more numbers is not tested number by number
 
 Read = Callable[[Sequence[bytes]], State | None]
-"""The values for these lines, or None if the text then has another shape."""
+"""Returns the values for these lines, or None if they change the shape of the text."""
 Number = Callable[[int], int]
 
 
@@ -46,7 +46,7 @@ def learn_templates(texts: Sequence[bytes], read: Read) -> list[Template | None]
 
 @dataclasses.dataclass
 class _Line:
-    """A line, its words, the numbers among them that may change, and the number of words in the lines before it."""
+    """A line, its words, the indices of those that are numbers, and the number of words in the lines before it."""
 
     text: bytes
     spans: Spans
@@ -54,7 +54,7 @@ class _Line:
     before: int
 
     def with_numbers(self, number: Number) -> bytes:
-        """The line with other numbers; decimals get a fraction."""
+        """The line with other numbers; a number with a fraction gets another fraction."""
         pieces, done = [], 0
         for index in self.free:
             first, last = self.spans[index]
@@ -85,9 +85,9 @@ class _Learning:
         shorter = list(self._texts)
         for number, line in lines.items():
             text = line.text[: line.spans[line.free[-1]][0]]
-            if found[number].fits(text):  # there may be fewer of the numbers that are ignored
+            if found[number].fits(text):  # the template allows fewer unused numbers at the end
                 shorter[number] = text
-        numbers = [self._with(group, how) for how in (lambda _: 0, lambda _: 1, lambda i: 10**15 + i)]
+        numbers = [self._replace_numbers(group, how) for how in (lambda _: 0, lambda _: 1, lambda i: 10**15 + i)]
         trials = [self._texts, *numbers, *([shorter] if shorter != self._texts else [])]
         return found if all(self._agrees(found, texts) for texts in trials) else None
 
@@ -104,33 +104,33 @@ class _Learning:
 
     def _places(self, group: list[int]) -> dict[int, Places] | None:
         """The positions of each line's numbers among the values; None if the numbers change anything else."""
-        probe = self._with(group, lambda number: 7_000_003 + 11 * number)
+        probe = self._replace_numbers(group, lambda number: 7_000_003 + 11 * number)
         base, found = self._base, self._read(probe)
         if base is None or found is None or found.objects != base.objects:
             return None
-        whole: dict[int, tuple[int, int]] = {}
-        decimal: dict[float, tuple[int, int]] = {}
+        by_integer: dict[int, tuple[int, int]] = {}
+        by_float: dict[float, tuple[int, int]] = {}
         for number in group:
             words = probe[number].translate(SEPARATORS).split()
             for index in self.lines[number].free:
-                decimal[float(words[index])] = number, index
+                by_float[float(words[index])] = number, index
                 if words[index].isdigit():
-                    whole[int(words[index])] = number, index
+                    by_integer[int(words[index])] = number, index
         places: dict[int, Places] = {number: [] for number in group}
         try:
-            for place, (before, after) in enumerate(zip(base.wholes, found.wholes, strict=True)):
+            for place, (before, after) in enumerate(zip(base.integers, found.integers, strict=True)):
                 if before != after:
-                    number, index = whole[after]
+                    number, index = by_integer[after]
                     places[number].append((index, "q", place))
-            for place, (was, value) in enumerate(zip(base.decimals, found.decimals, strict=True)):
-                if was != value:
-                    number, index = decimal[value]
+            for place, (old, new) in enumerate(zip(base.floats, found.floats, strict=True)):
+                if old != new:
+                    number, index = by_float[new]
                     places[number].append((index, "d", place))
         except KeyError:
             return None
         return places
 
-    def _with(self, group: list[int], how: Number) -> list[bytes]:
+    def _replace_numbers(self, group: list[int], how: Number) -> list[bytes]:
         texts = list(self._texts)
         for number in group:
             texts[number] = self.lines[number].with_numbers(how)

@@ -25,9 +25,9 @@ __all__ = ["Lines", "rows_of", "without_rejected_lines"]
 
 TRIES = 2  # attempts to learn a template for a line
 LEARNING = 16 << 20  # bytes of text parsed to learn one shape
-MOST_STEADY = 64  # lines that every other line needs, such as headings
+MOST_STEADY = 64  # lines that all other lines depend on, such as headings
 MOST_SHAPES = 512  # learned shapes kept
-MOST_REJECTED = 64  # lines of one text; with more, the whole text is rejected
+MOST_REJECTED = 64  # rejected lines of one text; with more, the whole text is rejected
 
 Place = tuple[int, int]
 """Number of the page, number of the line."""
@@ -62,22 +62,22 @@ class Lines:
                 del _learned[next(iter(_learned))]
             _learned[shape] = LearnedShape(self._lines)
             if source.lines is not None and layout.unique and len(pages) == 1 and len(self._steady) <= MOST_STEADY:
-                _learned[shape].alone = self._add_up(rows)
+                _learned[shape].alone = self._split_by_line(rows)
         self._learned = learned = _learned[shape]
         self._templates, self._alone = learned.templates, learned.alone
         # The template that read each line last: it may be applied again without checking the values it does not set.
-        self._again: list[list[Apply | None]] = [[None] * len(page) for page in self._lines]
+        self._last_applied: list[list[Apply | None]] = [[None] * len(page) for page in self._lines]
         self.given_up = False
 
-    def changed(self, pages: dict[str, bytes]) -> bool:
+    def update(self, pages: dict[str, bytes]) -> bool:
         """Update the layout from the lines that changed; False if the whole text must be parsed again."""
         if list(pages) != list(self._pages):
             return False
-        state, hard = self._layout.now, list[Place]()
+        state, unmatched = self._layout.current, list[Place]()
         for page, (data, old, before) in enumerate(zip(pages.values(), self._pages.values(), self._lines, strict=True)):
             if data == old:
                 continue
-            lines, again = data.split(b"\n"), self._again[page]
+            lines, again = data.split(b"\n"), self._last_applied[page]
             if len(lines) != len(before):
                 return False
             self._lines[page] = lines
@@ -91,26 +91,26 @@ class Lines:
                 elif without_numbers(lines[index]) != without_numbers(before[index]):
                     return False  # the text has another shape
                 else:
-                    hard.append((page, index))
+                    unmatched.append((page, index))
         self._pages = pages
-        return self._parsed(hard, state)
+        return self._parse_unmatched(unmatched, state)
 
-    def _parsed(self, hard: list[Place], state: State) -> bool:
-        """Have the source's parser read these lines and learn from it; False if they do not fit the layout."""
-        if not hard:
+    def _parse_unmatched(self, unmatched: list[Place], state: State) -> bool:
+        """Parse these lines with the source's parser and learn templates; False if they do not fit the layout."""
+        if not unmatched:
             return True
-        if self._alone is None and any(self._templates[page][index] for page, index in hard):
+        if self._alone is None and any(self._templates[page][index] for page, index in unmatched):
             # A fixed number of a template has changed: without lines that can be parsed alone, anything may differ.
             self.given_up = True
             return False
         try:
-            if not self._parse(hard, state):
+            if not self._parse(unmatched, state):
                 return False
         except (ParseError, NewShape):
             return False
         learned, new = self._learned, list[Place]()
-        for page, index in hard:
-            self._again[page][index] = None
+        for page, index in unmatched:
+            self._last_applied[page][index] = None
             if learned.tries[page][index] < TRIES:
                 learned.tries[page][index] += 1
                 new.append((page, index))
@@ -125,18 +125,18 @@ class Lines:
             self._layout.replace(rows_of(self._source, self._pages), state)
             return True
         indices = [index for _, index in places]
-        found = self._layout.update(self._some(indices), state)
+        found = self._layout.update(self._rows_of_lines(indices), state)
         return found == set().union(*(self._alone[index] for index in (*indices, *self._steady[:1])))
 
     def _trial(self, places: list[Place]) -> Read:
-        """A function that gives the values for other content of those lines; None once learning has cost too much."""
+        """A function that returns the values for other content of those lines; None after too much text was parsed."""
         size = sum(map(len, self._pages.values())) if self._alone is None else 0
 
         def read(lines: Sequence[bytes]) -> State | None:
             self._learned.parsed += size or sum(map(len, lines))
             if self._learned.parsed > LEARNING:
                 return None
-            kept, pages, state = [list(page) for page in self._lines], self._pages, self._layout.now.copy()
+            kept, pages, state = [list(page) for page in self._lines], self._pages, self._layout.current.copy()
             for (page, index), line in zip(places, lines, strict=True):
                 self._lines[page][index] = line
             self._pages = dict(zip(pages, map(b"\n".join, self._lines), strict=True))
@@ -149,25 +149,27 @@ class Lines:
 
         return read
 
-    def _some(self, indices: list[int]) -> list[Any]:
+    def _rows_of_lines(self, indices: list[int]) -> list[Any]:
         """The rows of some lines of the only page."""
         chosen = sorted({*indices, *self._steady}) if self._steady else indices
         text = b"\n".join([self._lines[0][index] for index in chosen])
         return rows_of(self._source, dict.fromkeys(self._pages, text))
 
-    def _add_up(self, rows: list[Any]) -> list[set[Any]] | None:
+    def _split_by_line(self, rows: list[Any]) -> list[set[Any]] | None:
         """The rows or names of each line parsed alone; None if they do not add up to the whole text or overlap."""
         source = self._source
         try:
-            common = self._some([])
-            alone = [self._some([index]) for index in range(len(self._lines[0]))]
+            common = self._rows_of_lines([])
+            alone = [self._rows_of_lines([index]) for index in range(len(self._lines[0]))]
         except ParseError:
             return None
-        base = _touched(source, common)
-        given = [base if index in self._steady else _touched(source, one) - base for index, one in enumerate(alone)]
-        count = sum(len(owned) for index, owned in enumerate(given) if index not in self._steady[1:])
-        whole = _joined(source, [common, *alone]) == _joined(source, [rows])
-        return given if whole and count == len(_touched(source, rows)) else None
+        base = _keys_or_names(source, common)
+        rows_or_names = [
+            base if index in self._steady else _keys_or_names(source, one) - base for index, one in enumerate(alone)
+        ]
+        count = sum(len(owned) for index, owned in enumerate(rows_or_names) if index not in self._steady[1:])
+        whole = _merged(source, [common, *alone]) == _merged(source, [rows])
+        return rows_or_names if whole and count == len(_keys_or_names(source, rows)) else None
 
 
 def rows_of(source: Source, pages: dict[str, bytes]) -> list[Any]:
@@ -215,7 +217,7 @@ def _key(source: Source, row: Any) -> tuple[Any, ...]:
     return tuple(values[field] for field in key_fields(source))
 
 
-def _touched(source: Source, rows: list[Any]) -> set[Any]:
+def _keys_or_names(source: Source, rows: list[Any]) -> set[Any]:
     """The keys of the rows, or the names in the dicts of the only row."""
     found: set[Any] = set()
     keys = key_fields(source)
@@ -228,7 +230,7 @@ def _touched(source: Source, rows: list[Any]) -> set[Any]:
     return found
 
 
-def _joined(source: Source, parses: list[list[Any]]) -> Any:
+def _merged(source: Source, parses: list[list[Any]]) -> Any:
     """The results of parsing parts, merged: rows by key, or the fields of the only row with merged dicts."""
     keys = key_fields(source)
     if keys:

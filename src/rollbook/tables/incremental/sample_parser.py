@@ -23,7 +23,7 @@ Page = tuple[str, str, bytes]
 class SampleParser:
     """Parses the bodies of one source of one host in order of time; `take` returns their layouts.
 
-    What becomes of each sample is counted in `tally`.
+    `tally` counts stored and lost samples.
     """
 
     def __init__(self, source: Source, tally: Tally, *, incremental: bool = True) -> None:
@@ -39,7 +39,7 @@ class SampleParser:
 
     def __len__(self) -> int:
         """The number of values held."""
-        return sum(len(layout.wholes) + len(layout.decimals) + 2 * len(layout) for layout in self._layouts)
+        return sum(len(layout.integers) + len(layout.floats) + 2 * len(layout) for layout in self._layouts)
 
     def take(self) -> list[Layout]:
         """Remove and return all layouts; the next sample starts a new one."""
@@ -85,7 +85,7 @@ class SampleParser:
             self._present = self._loss is not None
             return
         if self._lines is not None:
-            if self._lines.changed(pages):
+            if self._lines.update(pages):
                 return
             self._incremental = self._incremental and not self._lines.given_up
         self._readable.update(path for path, data in pages.items() if data)
@@ -102,7 +102,7 @@ class SampleParser:
         layout = self._layout
         try:
             if layout is not None:
-                layout.replace(rows, layout.now)
+                layout.replace(rows, layout.current)
         except NewShape:
             layout = None
         if layout is None:
@@ -111,11 +111,10 @@ class SampleParser:
         self._lines = Lines(self.source, pages, rows, layout) if incremental else None
 
     def _worst(self, found: Sequence[Page], pages: Iterable[str]) -> LossKind | None:
-        """The loss that the statuses of pages report.
+        """The worst loss that the statuses of pages report.
 
         A page that fails or is denied beside readable ones is a loss only if it was readable before: many sensors never
-        are. A program that never had any output has declined to run, unless its page has the shortage that was the
-        reason.
+        are. A program that fails and never had output is not a loss, unless its page reports a lack of resources.
         """
         statuses = {
             status

@@ -21,7 +21,7 @@ NUMERIC = b"0123456789. \t"
 SEPARATORS = bytes.maketrans(b"=/:", b"   ")
 """Characters that separate words, besides blanks."""
 MANY = 8  # this many unused numbers at the end of a line are matched by one pattern
-# The pattern of a number that becomes a 64-bit integer, a decimal, or is not used.
+# The pattern of a number that becomes a 64-bit integer, a float, or is not used.
 PATTERNS = {"q": rb"(\d{1,18}+)", "d": rb"(\d++(?:\.\d++)?+)", "": rb"\d++(?:\.\d++)?+"}
 
 Apply = Callable[[bytes, State], bool]
@@ -30,15 +30,15 @@ Match = Callable[[bytes], re.Match[bytes] | None]
 Spans = list[tuple[int, int]]
 """Start and end of each word of a line."""
 Places = list[tuple[int, str, int]]
-"""Index of a word, `q` or `d`, and its position among the integers or the decimals; a word may have two positions."""
+"""Index of a word, `q` or `d`, and its position among the integers or floats; a word may have two positions."""
 
-# Takes a third of the time of int(); raises `msgspec.DecodeError` for decimals and leading zeros.
+# Takes a third of the time of int(); raises `msgspec.DecodeError` for fractions and leading zeros.
 _whole_number = msgspec.json.Decoder(int).decode
 _numbers = msgspec.json.Decoder(list[int | float]).decode
 
 
 class Template:
-    """How one line is read: its words that are numbers and `free` to change, and the positions of those in use."""
+    """Reads one line: `free` are the words that are numbers and may change, `places` the positions of their values."""
 
     def __init__(self, line: bytes, spans: Spans, free: list[int], places: Places) -> None:
         kinds = {index: kind for index, kind, _ in reversed(places)}
@@ -53,11 +53,11 @@ class Template:
         # `intr` has one number per interrupt: one pattern matches all of them.
         pattern += [_fixed(line[done : spans[free[-ignored]][0]]), rb"[ \d]*+"] if ignored else [_fixed(line[done:])]
         self._match = re.compile(b"".join(pattern)).fullmatch
-        wholes = [(used.index(index), place) for index, kind, place in places if kind == "q"]
-        decimals = [(used.index(index), place) for index, kind, place in places if kind == "d"]
-        only = len(free) == len(places) == len(wholes) == 1
+        integers = [(used.index(index), place) for index, kind, place in places if kind == "q"]
+        floats = [(used.index(index), place) for index, kind, place in places if kind == "d"]
+        only = len(free) == len(places) == len(integers) == 1
         self.apply: Apply = (
-            _only(line, spans[free[0]], wholes[0][1]) if only else _several(self._match, wholes, decimals)
+            _single(line, spans[free[0]], integers[0][1]) if only else _multiple(self._match, integers, floats)
         )
 
     def fits(self, line: bytes) -> bool:
@@ -70,8 +70,8 @@ def without_numbers(line: bytes) -> bytes:
     return b" ".join(ALONE.sub(b"#", line.translate(SEPARATORS)).split()) + line.translate(None, NUMERIC)
 
 
-def _only(line: bytes, span: tuple[int, int], place: int) -> Apply:
-    """For a line with only one number that may change, which is the common case."""
+def _single(line: bytes, span: tuple[int, int], place: int) -> Apply:
+    """Read a line with one number that may change, which is the common case."""
     begin, end = span
     before, after = line[:begin], line[end:]
     before = before[: len(before.rstrip(b" \t")) + 1]  # at most one blank
@@ -83,7 +83,7 @@ def _only(line: bytes, span: tuple[int, int], place: int) -> Apply:
         try:
             number = _whole_number(line[first:last])
             if number >= 0:
-                state.wholes[place] = number
+                state.integers[place] = number
                 return True
         except (msgspec.DecodeError, OverflowError):  # leading zeros, a fraction, more than 64 bits
             pass
@@ -92,10 +92,10 @@ def _only(line: bytes, span: tuple[int, int], place: int) -> Apply:
     return apply
 
 
-def _several(match: Match, wholes: list[tuple[int, int]], decimals: list[tuple[int, int]]) -> Apply:
-    """For several numbers: the positions of the groups of the match that are integers, and of decimals."""
+def _multiple(match: Match, integers: list[tuple[int, int]], floats: list[tuple[int, int]]) -> Apply:
+    """Read a line with several numbers; the pairs are the group of the match and the position of its value."""
     runs = []
-    for _, run in itertools.groupby(wholes, key=lambda pair: pair[1] - pair[0]):
+    for _, run in itertools.groupby(integers, key=lambda pair: pair[1] - pair[0]):
         (first, place), *others = run
         count = 1 + len(others)
         runs.append((struct.Struct(f"{count}q").pack_into, 8 * place, slice(first, first + count)))
@@ -109,9 +109,9 @@ def _several(match: Match, wholes: list[tuple[int, int]], decimals: list[tuple[i
         except msgspec.DecodeError:
             return False
         for put, offset, some in runs:
-            put(state.wholes, offset, *numbers[some])
-        for group, place in decimals:
-            state.decimals[place] = numbers[group]
+            put(state.integers, offset, *numbers[some])
+        for group, place in floats:
+            state.floats[place] = numbers[group]
         return True
 
     return apply
