@@ -302,9 +302,9 @@ def test_bundle_is_read_like_a_snapshot(lab: Lab, tmp_path: Path) -> None:
     [path] = (tmp_path / "bundle").iterdir()
     assert {oct(one.stat().st_mode & 0o777) for one in path.rglob("*") if one.is_file()} == {"0o600"}
     assert {oct(one.stat().st_mode & 0o777) for one in [path, *path.rglob("*")] if one.is_dir()} == {"0o700"}
-    for command in (["verify"], ["describe"], ["check"]):
-        ran = subprocess.run([*ROLLBOOK, *command, str(path)], capture_output=True, text=True, check=False)
-        assert ran.returncode in {0, 1}, (command, ran.stderr)
+    for command, codes in (("verify", {0}), ("describe", {0}), ("check", {0, 1})):
+        ran = subprocess.run([*ROLLBOOK, command, str(path)], capture_output=True, text=True, check=False)
+        assert ran.returncode in codes, (command, ran.stderr)
     one, other = (f"{path}:{name}" for name in names)
     ran = subprocess.run([*ROLLBOOK, "diff", one, other], capture_output=True, text=True, check=False)
     assert ran.returncode in {0, 1}, ran.stderr
