@@ -13,8 +13,7 @@ from rollbook.bundle.collect import Reach
 from rollbook.bundle.directory import BundleDirectory
 from rollbook.bundle.once import ClusterOptions
 from rollbook.hosts import Host
-from rollbook.records.document import read
-from rollbook.records.findings import Findings
+from rollbook.records.findings import read_findings
 from rollbook.records.record import Record
 from rollbook.transports.routing import Options, fallback_route, route
 
@@ -38,8 +37,8 @@ def failure_of(record: Record, exit_code: int | None) -> Failure | None:
     """
     every = [host.name for host in record.hosts.start]
     lost = [host.name for host in record.hosts.outcome if host.status != "complete"]
-    path = record.path / "findings.json"
-    failures = read(path, Findings).failures if path.exists() else []
+    checked = read_findings(record.path)
+    failures = checked.failures if checked else []
     reasons = [f"the command failed with exit status {exit_code}"] if exit_code else []
     reasons += [f"{len(lost)} host{'s' * (len(lost) != 1)} lost or incomplete"] if lost else []
     reasons += [f"{len(failures)} check{'s' * (len(failures) != 1)} failed"] if failures else []

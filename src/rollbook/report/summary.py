@@ -20,8 +20,8 @@ from rollbook.hosts import fold
 from rollbook.metrics import catalogue
 from rollbook.metrics.metric import Metric
 from rollbook.records.causes import group_by_cause
-from rollbook.records.document import current_version, read
-from rollbook.records.findings import Findings
+from rollbook.records.document import current_version
+from rollbook.records.findings import Findings, read_findings
 from rollbook.records.hosts import Coverage
 from rollbook.records.pushed import Pushed
 from rollbook.records.record import Phase, Record, RecordHosts
@@ -37,7 +37,6 @@ __all__ = [
     "PhaseSummary",
     "Seen",
     "Summary",
-    "read_findings",
     "summarise",
 ]
 
@@ -198,12 +197,6 @@ def summarise(run: Record) -> Summary:
         push=_push(metadata),
         notes=[str(note) for note in metadata.get("notes") or []],
     )
-
-
-def read_findings(directory: Path) -> Findings | None:
-    """The findings of a record or an issue report; None if it was not checked."""
-    path = directory / "findings.json"
-    return read(path, Findings) if path.exists() else None
 
 
 def _command(run: Record, seconds: float) -> CommandEnd | None:
