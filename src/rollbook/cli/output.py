@@ -19,7 +19,7 @@ import click
 
 from rollbook.clean import clean
 from rollbook.hosts import Host, fold
-from rollbook.records.causes import group_by_cause
+from rollbook.records.causes import group_by_status
 from rollbook.records.hosts import Coverage, HasStatus
 
 if TYPE_CHECKING:
@@ -157,17 +157,12 @@ def _print_lines(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None
 
 def print_failures(hosts: Sequence[HasStatus]) -> None:
     """Print every host that is not complete on stderr, hosts with the same cause together."""
-    statuses: dict[str, list[tuple[str, str]]] = {}
-    for host in hosts:
-        if host.status != "complete":
-            statuses.setdefault(host.status, []).append((host.name, host.reason))
-    for status, reasons in statuses.items():
+    for status, reason, names in group_by_status(host for host in hosts if host.status != "complete"):
         from rich.text import Text  # noqa: PLC0415 - usually no host failed
 
-        for reason, names in group_by_cause(reasons):
-            text = wrapped(f"{status}  {clean(fold(names))}: {clean(reason)}", sys.stderr, 2)
-            line = Text.assemble((status, COLOURS.get(status, "red")), text.removeprefix(status))
-            stderr().print(line, soft_wrap=True)
+        text = wrapped(f"{status}  {clean(fold(names))}: {clean(reason)}", sys.stderr, 2)
+        line = Text.assemble((status, COLOURS.get(status, "red")), text.removeprefix(status))
+        stderr().print(line, soft_wrap=True)
 
 
 def coverage_line(coverage: Coverage, noun: str = "host") -> str:

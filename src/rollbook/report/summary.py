@@ -19,7 +19,7 @@ from rollbook.clean import clean
 from rollbook.hosts import fold
 from rollbook.metrics import catalogue
 from rollbook.metrics.metric import Metric
-from rollbook.records.causes import group_by_cause
+from rollbook.records.causes import group_by_status
 from rollbook.records.document import current_version
 from rollbook.records.findings import Findings, read_findings
 from rollbook.records.hosts import Coverage
@@ -345,13 +345,8 @@ def _findings(checked: Findings | None) -> Iterator[FindingLine]:
 
 
 def _lost(hosts: RecordHosts) -> Iterator[Lost]:
-    statuses: dict[str, list[tuple[str, str]]] = {}
-    for host in hosts.outcome:
-        if host.status != "complete":
-            statuses.setdefault(host.status, []).append((host.name, host.reason))
-    for status, reasons in statuses.items():
-        for reason, names in group_by_cause(reasons):
-            yield Lost(status, reason, fold(names), len(names))
+    for status, reason, names in group_by_status(host for host in hosts.outcome if host.status != "complete"):
+        yield Lost(status, reason, fold(names), len(names))
 
 
 def _push(metadata: Mapping[str, Any]) -> Pushed | None:
