@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -204,6 +205,26 @@ def test_results_are_read_leniently(tmp_path: Path, caplog: pytest.LogCaptureFix
     (empty / "summary.json").write_text("{")
     assert (BenchmarkResult(empty, LOGGER).summary, BenchmarkResult(empty, LOGGER).metadata) == (None, None)
     assert "Failed to load" in caplog.text
+
+
+def test_results_that_could_block_or_fill_the_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """FIFOs, symlink loops and files beyond the limit are skipped; a symlink to a file is read."""
+    (tmp_path / "dlio_config").mkdir()
+    real = tmp_path / "real"
+    real.write_text('{"host_memory_GB": [2.0], "host_cpu_count": [3], "num_hosts": 1}')
+    (tmp_path / "summary.json").symlink_to(real)
+    for name in ("x_metadata.json", "0_output.json", "dlio_config/fifo.yaml"):
+        os.mkfifo(tmp_path / name)
+    (tmp_path / "1_output.json").symlink_to("1_output.json")
+    (tmp_path / "dlio_config" / "loop.yaml").symlink_to("loop.yaml")
+    (tmp_path / "dlio_config" / "large.yaml").write_bytes(b"a: 1\n#" + b"x" * (4 << 20))
+    found = BenchmarkResult(tmp_path, LOGGER)
+    assert (found.metadata, found.hydra_configs) == (None, {})
+    assert "x_metadata.json is a FIFO" in caplog.text
+    assert found.summary is not None
+    cluster = ClusterInformation.from_dlio_summary_json(found.summary, LOGGER, tmp_path)
+    assert cluster is not None
+    assert [host.hostname for host in cluster.host_info_list] == ["host_0"]
 
 
 def test_runs_below_a_directory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
