@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -184,12 +184,7 @@ def _notes(sides: Sequence[Side], summaries: Sequence[SideSummary], rows: Sequen
         if {host.name for host in base.runs[0].hosts.start} != {host.name for host in side.runs[0].hosts.start}:
             notes.append(f"{side.label} ran on different hosts from {base.label}")
     for side, summary in zip(sides, summaries, strict=True):
-        rest = "" if summary.failed == len(side.runs) else "; not counted"
-        if failed := [run for run in side.runs if run.metadata.get("exit_code")]:
-            notes.append(f"{len(failed)} of {len(side.runs)} runs of {side.label} failed: {_names(failed)}{rest}")
-        if unknown := [run for run in side.runs if _unknown_end(run)]:
-            what = "have no exit status because the collector died"
-            notes.append(f"{len(unknown)} of {len(side.runs)} runs of {side.label} {what}: {_names(unknown)}{rest}")
+        notes += _failures(side)
         if summary.lacks:
             notes.append(f"{side.label} lacks results of {base.label}: {name_list(summary.lacks, MOST_NAMES)}")
         if partial := [run for run in side.runs if not run.coverage.complete]:
@@ -204,6 +199,16 @@ def _notes(sides: Sequence[Side], summaries: Sequence[SideSummary], rows: Sequen
         notes.append("the runs have no results in common")
     notes += [f"{row.title}: the first repeat is an outlier, probably a warm-up" for row in results if _odd_first(row)]
     return notes
+
+
+def _failures(side: Side) -> Iterator[str]:
+    """How many runs of a side failed or have no exit status, and which."""
+    rest = "" if all(map(_failed, side.runs)) else "; not counted"
+    unknown = [run for run in side.runs if _unknown_end(run)]
+    failed = [run for run in side.runs if run.metadata.get("exit_code")]
+    for runs, what in ((failed, "failed"), (unknown, "have no exit status because the collector died")):
+        if runs:
+            yield f"{len(runs)} of {len(side.runs)} runs of {side.label} {what}: {_names(runs)}{rest}"
 
 
 def _names(runs: Sequence[Record]) -> str:
