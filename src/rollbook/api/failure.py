@@ -12,6 +12,7 @@ from rollbook.api.bundle import TIMEOUT, Bundle, make_request, run_bundle
 from rollbook.bundle.collect import Reach
 from rollbook.bundle.directory import BundleDirectory
 from rollbook.bundle.once import ClusterOptions
+from rollbook.clean import count_text
 from rollbook.hosts import Host
 from rollbook.records.findings import read_findings
 from rollbook.records.record import Record
@@ -40,8 +41,8 @@ def failure_of(record: Record, exit_code: int | None) -> Failure | None:
     checked = read_findings(record.path)
     failures = checked.failures if checked else []
     reasons = [f"the command failed with exit status {exit_code}"] if exit_code else []
-    reasons += [f"{len(lost)} host{'s' * (len(lost) != 1)} lost or incomplete"] if lost else []
-    reasons += [f"{len(failures)} check{'s' * (len(failures) != 1)} failed"] if failures else []
+    reasons += [f"{count_text(len(lost), 'host')} lost or incomplete"] if lost else []
+    reasons += [f"{count_text(len(failures), 'check')} failed"] if failures else []
     if not reasons:
         return None
     named = {name for finding in failures for name in finding.hosts}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self, TextIO
 
 import click
 
-from rollbook.clean import clean
+from rollbook.clean import clean, count_text
 from rollbook.hosts import Host, fold
 from rollbook.records.causes import group_by_status
 from rollbook.records.hosts import Coverage, HasStatus
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ProgressView",
-    "count_text",
     "coverage_line",
     "make_table",
     "print_failures",
@@ -47,11 +46,6 @@ __all__ = [
 MAX_TEXT_WIDTH = 100  # columns that text is wrapped at, however wide the terminal is
 FOLD_ABOVE = 24  # with more hosts than this, equal rows are printed once with a folded nodeset
 COLOURS = {"complete": "green", "partial": "yellow"}
-
-
-def count_text(number: int, noun: str) -> str:
-    """`1 host`, `3 hosts`."""
-    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def size(count: float) -> str:
