@@ -18,7 +18,7 @@ from rollbook.records.findings import read_findings
 from rollbook.records.record import Record
 from rollbook.transports.routing import Options, fallback_route, route
 
-__all__ = ["DIRECTORY", "Failure", "failure_of", "take_report"]
+__all__ = ["DIRECTORY", "Failure", "find_failure", "take_report"]
 
 DIRECTORY = "bundle"
 """The issue report inside a record."""
@@ -31,7 +31,7 @@ class Failure(NamedTuple):
     hosts: list[str]
 
 
-def failure_of(record: Record, exit_code: int | None) -> Failure | None:
+def find_failure(record: Record, exit_code: int | None) -> Failure | None:
     """What failed in a finished record: the command, hosts that were lost, checks; None if nothing did.
 
     If the command failed, or a check that names no host, every host is affected.
