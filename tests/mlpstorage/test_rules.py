@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rollbook import mlpstorage
+from rollbook.mlperf.runs import dlio_metadata
 from rollbook.mlpstorage import (
     BENCHMARK_TYPES,
     PARAM_VALIDATION,
@@ -258,6 +259,23 @@ def test_dlio_files_alone(tmp_path: Path) -> None:
     (tmp_path / "dlio_config" / "config.yaml").write_text("workload: {}")
     with pytest.raises(ValueError, match="has no known workflow"):
         DLIOResultParser().parse(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("flags", "kind"),
+    [
+        ("{checkpoint: true}", "training"),
+        ("{generate_data: false}", "training"),
+        ("{train: false, generate_data: true}", "training"),
+        ("{train: false, checkpoint: true}", "checkpointing"),
+        ("{train: false}", None),
+    ],
+)
+def test_type_of_a_run_from_the_flags_of_dlio(tmp_path: Path, flags: str, kind: str | None) -> None:
+    """DLIO trains unless it is told not to; a run without any step is of no type."""
+    (tmp_path / "dlio_config").mkdir()
+    (tmp_path / "dlio_config" / "config.yaml").write_text(f"workload: {{workflow: {flags}}}")
+    assert dlio_metadata(tmp_path, {}).get("benchmark_type") == kind
 
 
 def test_checkers_return_or_append() -> None:
