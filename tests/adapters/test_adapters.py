@@ -26,6 +26,7 @@ from rollbook.adapters import NAMES, Outcome, Ran, load
 from rollbook.adapters.argv import processes
 from rollbook.adapters.mlpstorage import leaf_parts
 from rollbook.adapters.results import Results
+from rollbook.adapters.workflow import Workflow
 from rollbook.errors import UsageError
 from tests.support.waits import SECONDS, until
 
@@ -112,10 +113,31 @@ def test_adapters_of_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
+    ("flags", "command"),
+    [
+        ({}, "run"),
+        ({"generate_data": True}, "run"),
+        ({"generate_data": True, "train": False}, "datagen"),
+        ({"generate_data": "true", "train": "False"}, "datagen"),
+        ({"generate_data": True, "train": False, "checkpoint": True}, "run"),
+        ({"train": False, "checkpoint": True}, "run"),
+    ],
+)
+def test_workflow_of_dlio(flags: dict[str, bool | str], command: str) -> None:
+    """DLIO trains unless it is told not to, also after it generated data."""
+    assert Workflow.of(flags).command == command
+
+
+GENERATE = "dlio_benchmark workload=unet3d_h100 ++workload.workflow.generate_data=True"
+
+
+@pytest.mark.parametrize(
     ("name", "line", "parts"),
     [
         ("training", "mlpstorage whatif training retinanet datasize -ma 8", ("training", "retinanet", "datasize")),
         ("training", "dlio_benchmark workload=unet3d_h100", ("training", "unet3d", "run")),
+        ("training", GENERATE, ("training", "unet3d", "run")),
+        ("training", f"{GENERATE} ++workload.workflow.train=False", ("training", "unet3d", "datagen")),
         ("training", "dlio_benchmark ++workload.reader.batch_size=1", None),
         ("training", "mlpstorage training run", None),
         ("checkpointing", "mlpstorage checkpointing run -m llama3-70b", ("checkpointing", "llama3-70b")),

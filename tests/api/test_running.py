@@ -63,6 +63,6 @@ def test_a_failure_that_cannot_be_examined(tmp_path: Path, monkeypatch: pytest.M
     def fail(*_: object) -> None:
         raise RecordError("findings.json is not a valid document")
 
-    monkeypatch.setattr("rollbook.api.failure.failure_of", fail)
+    monkeypatch.setattr("rollbook.api.failure.find_failure", fail)
     done = run(["true"], results_dir=tmp_path, interval=0, report=False, bundle_on_failure=True)
     assert (done.signing_error, done.bundle_error) == ("", "findings.json is not a valid document")

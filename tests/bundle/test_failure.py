@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rollbook
-from rollbook.api.failure import failure_of
+from rollbook.api.failure import find_failure
 from rollbook.bundle.analysis import analyse
 from rollbook.records.document import encode, read
 from rollbook.records.findings import Finding, Findings, RuleResult
@@ -106,5 +106,5 @@ def test_affected_hosts(tmp_path: Path) -> None:
     for at, (findings, code, expected) in enumerate(cases):
         directory = tmp_path / str(at)
         directory.mkdir()
-        found = failure_of(record_with(directory, *findings), code)
+        found = find_failure(record_with(directory, *findings), code)
         assert (found.hosts if found else None) == expected

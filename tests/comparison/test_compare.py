@@ -130,6 +130,23 @@ def test_single_runs_are_not_tested_without_history(make: Make, compare: Rollboo
     assert rollbook.compare("a", "b").rows[0].changes[0].verdict == "worse"
 
 
+def test_runs_without_an_exit_status(make: Make, tmp_path: Path) -> None:
+    """They are not counted, and a note says why; metadata of MLPerf Storage's own tool never have one and count."""
+    make("old", [1.000, 1.001, 1.002])
+    make("new", [1.001, 0.2, 0.2, 0.2, 1.000, 1.002], failed=[4])
+    for run, without in ((5, []), (6, ["exit_code"]), (9, ["exit_code", "coverage"])):
+        (path,) = tmp_path.glob(f"results/generic/20260101_00000{run}/*_metadata.json")
+        metadata = json.loads(path.read_text()) | {"exit_code": None}
+        path.write_text(json.dumps({key: value for key, value in metadata.items() if key not in without}))
+    found = rollbook.compare("old", "new")
+    (row,) = [row for row in found.rows if row.name == "wall_seconds"]
+    assert row.values[1] == [1.001, 1.000, 1.002]
+    assert found.sides[1].failed == 3
+    assert "1 of 6 runs of new failed: 20260101_000007; not counted" in found.notes
+    reason = "have no exit status because the collector died"
+    assert f"2 of 6 runs of new {reason}: 20260101_000005, 20260101_000006; not counted" in found.notes
+
+
 def test_failed_runs_are_not_counted(make: Make, compare: Rollbook) -> None:
     """The others of a group of another size are compared, a note names those that failed, and a limit does not pass."""
     make("old", [1.000, 1.001, 1.002, 1.000, 1.001])

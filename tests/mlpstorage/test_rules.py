@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from rollbook import mlpstorage
+from rollbook.mlperf.runs import dlio_metadata
 from rollbook.mlpstorage import (
     BENCHMARK_TYPES,
     PARAM_VALIDATION,
@@ -206,6 +208,26 @@ def test_results_are_read_leniently(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert "Failed to load" in caplog.text
 
 
+def test_results_that_could_block_or_fill_the_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """FIFOs, symlink loops and files beyond the limit are skipped; a symlink to a file is read."""
+    (tmp_path / "dlio_config").mkdir()
+    real = tmp_path / "real"
+    real.write_text('{"host_memory_GB": [2.0], "host_cpu_count": [3], "num_hosts": 1}')
+    (tmp_path / "summary.json").symlink_to(real)
+    for name in ("x_metadata.json", "0_output.json", "dlio_config/fifo.yaml"):
+        os.mkfifo(tmp_path / name)
+    (tmp_path / "1_output.json").symlink_to("1_output.json")
+    (tmp_path / "dlio_config" / "loop.yaml").symlink_to("loop.yaml")
+    (tmp_path / "dlio_config" / "large.yaml").write_bytes(b"a: 1\n#" + b"x" * (4 << 20))
+    found = BenchmarkResult(tmp_path, LOGGER)
+    assert (found.metadata, found.hydra_configs) == (None, {})
+    assert "x_metadata.json is a FIFO" in caplog.text
+    assert found.summary is not None
+    cluster = ClusterInformation.from_dlio_summary_json(found.summary, LOGGER, tmp_path)
+    assert cluster is not None
+    assert [host.hostname for host in cluster.host_info_list] == ["host_0"]
+
+
 def test_runs_below_a_directory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """All that can be read, and a warning for the others."""
     leaf(tmp_path / "training" / "a")
@@ -237,6 +259,23 @@ def test_dlio_files_alone(tmp_path: Path) -> None:
     (tmp_path / "dlio_config" / "config.yaml").write_text("workload: {}")
     with pytest.raises(ValueError, match="has no known workflow"):
         DLIOResultParser().parse(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("flags", "kind"),
+    [
+        ("{checkpoint: true}", "training"),
+        ("{generate_data: false}", "training"),
+        ("{train: false, generate_data: true}", "training"),
+        ("{train: false, checkpoint: true}", "checkpointing"),
+        ("{train: false}", None),
+    ],
+)
+def test_type_of_a_run_from_the_flags_of_dlio(tmp_path: Path, flags: str, kind: str | None) -> None:
+    """DLIO trains unless it is told not to; a run without any step is of no type."""
+    (tmp_path / "dlio_config").mkdir()
+    (tmp_path / "dlio_config" / "config.yaml").write_text(f"workload: {{workflow: {flags}}}")
+    assert dlio_metadata(tmp_path, {}).get("benchmark_type") == kind
 
 
 def test_checkers_return_or_append() -> None:

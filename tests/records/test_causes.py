@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rollbook.records.causes import group_by_cause
+from rollbook.records.causes import group_by_cause, group_by_status
+from rollbook.records.hosts import HostResult
 
 REFUSED = "connection refused; is sshd running? [ssh: connect to host {0} port 22: Connection refused]"
 
@@ -31,3 +32,13 @@ def test_addresses_and_numbers_do_not_separate() -> None:
     ]
     for first, second in (("12.5 s without samples", "13.1 s without samples"), ("fe80:0:0:1 gone", "fe80:0:0:2 gone")):
         assert len(group_by_cause([("a", first), ("b", second)])) == 1
+
+
+def test_hosts_with_the_same_reason_and_another_status() -> None:
+    """Statuses are kept apart, in the order of their first host."""
+    hosts = [
+        HostResult(name="a", status="refused", reason="no route"),
+        HostResult(name="b", status="partial", reason="no route"),
+        HostResult(name="c", status="refused", reason="no route"),
+    ]
+    assert list(group_by_status(hosts)) == [("refused", "no route", ["a", "c"]), ("partial", "no route", ["b"])]

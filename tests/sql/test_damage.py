@@ -23,6 +23,7 @@ from rollbook.sql.grids import open_tables
 from rollbook.tables.derive import derive
 from rollbook.testing.journals import Script
 from rollbook.watch.replay import Replay
+from tests.support.commands import Rollbook
 
 SECOND = 10**9
 START = 1_700_000_000 * SECOND
@@ -203,3 +204,17 @@ def test_findings_that_cannot_be_read(whole: Record) -> None:
     (whole.path / "findings.json").write_text('{"rules": [')
     with store.connect(whole) as connection, pytest.raises(RollbookError, match=r"findings\.json"):
         list(store.rows(store.query(connection, sql)))
+
+
+def test_documents_that_are_not_utf8(whole: Record, rollbook: Rollbook) -> None:
+    """They are named like other broken documents, also in the part of the metadata that a list does not decode."""
+    (whole.path / "findings.json").write_bytes(
+        b'{"schema": "rollbook.findings/1", "created": "\xff", "groups": [], "rules": [], "counts": {}}'
+    )
+    [metadata] = whole.path.glob("*_metadata.json")
+    metadata.write_bytes(b'{"benchmark_type": "test", "metrics": {"text": "\xff"}}')
+    for table in ("findings", "results"):
+        every = rollbook("query", "--all", str(whole.path.parent), f"SELECT * FROM {table}")
+        assert (every.code, f"{whole.path.name}: " in every.err, "utf-8" in every.err) == (3, True, True)
+    with store.connect(whole) as connection, pytest.raises(RollbookError, match=r"findings\.json"):
+        list(store.rows(store.query(connection, "SELECT count(*) FROM findings")))

@@ -17,6 +17,7 @@ from rollbook.adapters.argv import arguments_of, overrides, processes
 from rollbook.adapters.base import Ran
 from rollbook.adapters.results import Results, count, table, there
 from rollbook.adapters.times import inside, place
+from rollbook.adapters.workflow import Workflow
 from rollbook.records.locate import INSIDE
 from rollbook.records.outcome import Outcome
 from rollbook.records.record import Phase
@@ -107,10 +108,7 @@ def _configuration(output: Path, results: Results, outcome: Outcome) -> None:
     model = outcome.parameters.get("model")
     name = table(model).get("name", model)
     outcome.model = name if isinstance(name, str) else outcome.model
-    workflow = table(outcome.parameters.get("workflow"))
-    generates = str(workflow.get("generate_data", False)).lower() == "true"
-    trains = any(str(workflow.get(step, step == "train")).lower() == "true" for step in ("train", "checkpoint"))
-    outcome.command = outcome.command or ("datagen" if generates and not trains else "run")
+    outcome.command = outcome.command or Workflow.of(table(outcome.parameters.get("workflow"))).command
 
 
 def _hydra_file(output: Path, results: Results, name: str) -> Path | None:

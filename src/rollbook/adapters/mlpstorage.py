@@ -16,12 +16,14 @@ from rollbook.adapters import dlio
 from rollbook.adapters.argv import MLPSTORAGE, arguments_of, option, options, positive_count, processes, storable_text
 from rollbook.adapters.base import Ran
 from rollbook.adapters.results import Results, count, table
+from rollbook.adapters.workflow import Workflow
 from rollbook.errors import UsageError
 from rollbook.records.locate import INSIDE
 from rollbook.records.outcome import Outcome
 
 __all__ = ["DlioBenchmark", "add_tool_metadata", "from_command_line", "leaf_parts", "require_place", "root"]
 
+_WORKFLOW = "workflow."
 _COMMANDS = ("datasize", "datagen", "run", "configview", "validate")
 _OTHER_WORDS = ("closed", "open", "whatif", "training", "checkpointing", "vectordb", "kvcache", "file", "object")
 _COUNTS = ("--num-accelerators", "-na", "--num-processes", "-np", "--max-accelerators", "-ma")
@@ -134,9 +136,9 @@ def add_tool_metadata(ran: Ran, outcome: Outcome) -> None:
 
 def _dlio_command(outcome: Outcome) -> str:
     """The command that a workload of DLIO stands for; it generates data or runs. Without a workload it is unknown."""
-    flags = {name: str(value).lower() == "true" for name, value in outcome.override_parameters.items()}
-    generates = flags.get("workflow.generate_data") and not flags.get("workflow.train")
-    return "" if not outcome.model else "datagen" if generates else "run"
+    given = outcome.override_parameters.items()
+    flags = {name.removeprefix(_WORKFLOW): value for name, value in given if name.startswith(_WORKFLOW)}
+    return Workflow.of(flags).command if outcome.model else ""
 
 
 def require_place(kind: str) -> None:

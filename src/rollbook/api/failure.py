@@ -12,13 +12,13 @@ from rollbook.api.bundle import TIMEOUT, Bundle, make_request, run_bundle
 from rollbook.bundle.collect import Reach
 from rollbook.bundle.directory import BundleDirectory
 from rollbook.bundle.once import ClusterOptions
+from rollbook.clean import count_text
 from rollbook.hosts import Host
-from rollbook.records.document import read
-from rollbook.records.findings import Findings
+from rollbook.records.findings import read_findings
 from rollbook.records.record import Record
 from rollbook.transports.routing import Options, fallback_route, route
 
-__all__ = ["DIRECTORY", "Failure", "failure_of", "take_report"]
+__all__ = ["DIRECTORY", "Failure", "find_failure", "take_report"]
 
 DIRECTORY = "bundle"
 """The issue report inside a record."""
@@ -31,18 +31,18 @@ class Failure(NamedTuple):
     hosts: list[str]
 
 
-def failure_of(record: Record, exit_code: int | None) -> Failure | None:
+def find_failure(record: Record, exit_code: int | None) -> Failure | None:
     """What failed in a finished record: the command, hosts that were lost, checks; None if nothing did.
 
     If the command failed, or a check that names no host, every host is affected.
     """
     every = [host.name for host in record.hosts.start]
     lost = [host.name for host in record.hosts.outcome if host.status != "complete"]
-    path = record.path / "findings.json"
-    failures = read(path, Findings).failures if path.exists() else []
+    checked = read_findings(record.path)
+    failures = checked.failures if checked else []
     reasons = [f"the command failed with exit status {exit_code}"] if exit_code else []
-    reasons += [f"{len(lost)} host{'s' * (len(lost) != 1)} lost or incomplete"] if lost else []
-    reasons += [f"{len(failures)} check{'s' * (len(failures) != 1)} failed"] if failures else []
+    reasons += [f"{count_text(len(lost), 'host')} lost or incomplete"] if lost else []
+    reasons += [f"{count_text(len(failures), 'check')} failed"] if failures else []
     if not reasons:
         return None
     named = {name for finding in failures for name in finding.hosts}

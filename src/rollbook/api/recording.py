@@ -195,12 +195,12 @@ class Recording:
 
     def _take_bundle(self, record: Record) -> None:
         """Take an issue report if the run failed, and build the page again, which links it."""
-        from rollbook.api.failure import DIRECTORY, failure_of, take_report  # noqa: PLC0415 - most runs do not fail
+        from rollbook.api.failure import DIRECTORY, find_failure, take_report  # noqa: PLC0415 - most runs do not fail
         from rollbook.report import write_report  # noqa: PLC0415
 
         settings = self.settings
         try:
-            failure = failure_of(record, self.exit_code)
+            failure = find_failure(record, self.exit_code)
             if failure is None or not failure.hosts:
                 return
             self.on_bundle(failure.hosts)

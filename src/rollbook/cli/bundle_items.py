@@ -14,9 +14,9 @@ import click
 from rollbook.bundle.items import Item, catalogue, load, rendered
 from rollbook.bundle.request import Limits, Request
 from rollbook.bundle.summary import Window
-from rollbook.clean import clean
+from rollbook.clean import clean, count_text
 from rollbook.cli.options import RECORDING, Number, SizeType, add_options, option, refuse_given
-from rollbook.cli.output import count_text, print_table, size
+from rollbook.cli.output import print_table, size
 from rollbook.hosts import fold
 from rollbook.records.document import encode
 

@@ -18,10 +18,10 @@ from rollbook.checks.rule import Rule
 from rollbook.checks.run_data import MINIMUM_HOST_MEMORY_GB, Benchmark, RunData
 from rollbook.checks.silence import read_silences
 from rollbook.checks.text import detail_lines, value_lines
-from rollbook.clean import clean
+from rollbook.clean import clean, count_text
 from rollbook.cli.live import gather_live
 from rollbook.cli.options import OUTPUT, InputFile, Number, complete, option, refuse_given
-from rollbook.cli.output import count_text, coverage_line, print_failures, stderr, wrapped
+from rollbook.cli.output import coverage_line, print_failures, stderr, wrapped
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.record_argument import RecordPath
 from rollbook.errors import UsageError

@@ -11,10 +11,10 @@ import click
 
 from rollbook.api.comparing import compare_opened, open_sides
 from rollbook.api.listing import summary_of
-from rollbook.clean import clean, shorten
+from rollbook.clean import clean, count_text, shorten
 from rollbook.cli.configuration import results_directory
 from rollbook.cli.options import OUTPUT, Command, Number, option
-from rollbook.cli.output import count_text, print_table, stderr, wrapped
+from rollbook.cli.output import print_table, stderr, wrapped
 from rollbook.comparison.limits import judge
 from rollbook.comparison.model import Comparison
 from rollbook.comparison.statistics import FLOOR

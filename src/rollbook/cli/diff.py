@@ -9,9 +9,9 @@ import click
 
 from rollbook.api.diff import Diff, diff
 from rollbook.checks.text import change_text
-from rollbook.clean import clean
+from rollbook.clean import clean, count_text
 from rollbook.cli.options import OUTPUT, Command, option
-from rollbook.cli.output import count_text, stderr
+from rollbook.cli.output import stderr
 from rollbook.cli.record_argument import find
 from rollbook.hosts import fold
 from rollbook.records.document import encode

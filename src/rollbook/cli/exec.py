@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from rollbook.clean import clean
+from rollbook.clean import clean, count_text
 from rollbook.cli.live import run_interruptible
 from rollbook.cli.options import OUTPUT, Number, SizeType, option
-from rollbook.cli.output import ProgressView, count_text, coverage_line, print_failures, size, stderr
+from rollbook.cli.output import ProgressView, coverage_line, print_failures, size, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.collect.execute import MAX_OUTPUT, Command, execute
 from rollbook.errors import UsageError

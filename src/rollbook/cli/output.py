@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Self, TextIO
 
 import click
 
-from rollbook.clean import clean
+from rollbook.clean import clean, count_text
 from rollbook.hosts import Host, fold
-from rollbook.records.causes import group_by_cause
+from rollbook.records.causes import group_by_status
 from rollbook.records.hosts import Coverage, HasStatus
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ProgressView",
-    "count_text",
     "coverage_line",
     "make_table",
     "print_failures",
@@ -47,11 +46,6 @@ __all__ = [
 MAX_TEXT_WIDTH = 100  # columns that text is wrapped at, however wide the terminal is
 FOLD_ABOVE = 24  # with more hosts than this, equal rows are printed once with a folded nodeset
 COLOURS = {"complete": "green", "partial": "yellow"}
-
-
-def count_text(number: int, noun: str) -> str:
-    """`1 host`, `3 hosts`."""
-    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def size(count: float) -> str:
@@ -157,17 +151,12 @@ def _print_lines(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None
 
 def print_failures(hosts: Sequence[HasStatus]) -> None:
     """Print every host that is not complete on stderr, hosts with the same cause together."""
-    statuses: dict[str, list[tuple[str, str]]] = {}
-    for host in hosts:
-        if host.status != "complete":
-            statuses.setdefault(host.status, []).append((host.name, host.reason))
-    for status, reasons in statuses.items():
+    for status, reason, names in group_by_status(host for host in hosts if host.status != "complete"):
         from rich.text import Text  # noqa: PLC0415 - usually no host failed
 
-        for reason, names in group_by_cause(reasons):
-            text = wrapped(f"{status}  {clean(fold(names))}: {clean(reason)}", sys.stderr, 2)
-            line = Text.assemble((status, COLOURS.get(status, "red")), text.removeprefix(status))
-            stderr().print(line, soft_wrap=True)
+        text = wrapped(f"{status}  {clean(fold(names))}: {clean(reason)}", sys.stderr, 2)
+        line = Text.assemble((status, COLOURS.get(status, "red")), text.removeprefix(status))
+        stderr().print(line, soft_wrap=True)
 
 
 def coverage_line(coverage: Coverage, noun: str = "host") -> str:

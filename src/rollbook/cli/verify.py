@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from rollbook.checks.verify import Verified, verify
-from rollbook.clean import clean
+from rollbook.clean import clean, count_text
 from rollbook.cli.options import OUTPUT, Command, InputFile, option
-from rollbook.cli.output import count_text, size, stderr
+from rollbook.cli.output import size, stderr
 from rollbook.cli.record_argument import RecordPath
 from rollbook.records.document import encode
 from rollbook.records.locate import locate_record

@@ -24,8 +24,8 @@ def letter_of(side: int) -> str:
 class SideSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One side: its label as given, the paths of its runs, and the benchmark type and the command of the first.
 
-    `failed` counts the runs whose command failed. `lacks` are the results of the first side that this side does not
-    have.
+    `failed` counts the runs whose command failed or has no exit status, because the collector died. `lacks` are the
+    results of the first side that this side does not have.
     """
 
     label: str

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from rollbook.clean import count_text
 from rollbook.comparison.model import Comparison, Row, letter_of
 from rollbook.comparison.sides import Side
 from rollbook.comparison.statistics import CALLED, Verdict
@@ -99,7 +100,7 @@ def build(found: Comparison, sides: Sequence[Side]) -> ComparisonPage:
         title=" and ".join(side.label for side in found.sides),
         created=time.time() * 1000,
         sides=[
-            f"{letter_of(at)}: {side.label}, {len(side.records)} run{'s' * (len(side.records) != 1)}"
+            f"{letter_of(at)}: {side.label}, {count_text(len(side.records), 'run')}"
             for at, side in enumerate(found.sides)
         ],
         runs=[RunShown(at, run.path.name, _offsets(run)) for at, run in runs],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -39,6 +39,7 @@ def compare_sides(
 ) -> Comparison:
     """Compare every further side with the first; runs that failed count only if all of a side did.
 
+    A run counts as failed, too, if it has no exit status because its collector died.
     Metrics are those of `phase`, by default of the whole command. `floor` is the share below which differences of
     results do not matter; `history` has the usual spread of results by name. Raises `UsageError` if there are fewer
     than two or too many sides, a side has no runs, or a run does not have the phase.
@@ -68,8 +69,15 @@ def compare_sides(
 
 
 def _failed(run: Record) -> bool:
-    """Whether the command of a run failed, or its end is not known because the collector died."""
-    return bool(run.metadata.get("executed_command")) and run.metadata.get("exit_code", 0) != 0
+    """Whether the command of a run failed, or has no exit status because the collector died."""
+    return bool(run.metadata.get("exit_code")) or _unknown_end(run)
+
+
+def _unknown_end(run: Record) -> bool:
+    """Whether Rollbook did not see the end of its command. MLPerf Storage's own metadata never have an exit status."""
+    metadata = run.metadata
+    is_own = not metadata.keys().isdisjoint(("exit_code", "coverage"))
+    return is_own and bool(metadata.get("executed_command")) and metadata.get("exit_code") is None
 
 
 def _withdraw(rows: Sequence[Row], at: int, reason: str) -> None:
@@ -176,9 +184,7 @@ def _notes(sides: Sequence[Side], summaries: Sequence[SideSummary], rows: Sequen
         if {host.name for host in base.runs[0].hosts.start} != {host.name for host in side.runs[0].hosts.start}:
             notes.append(f"{side.label} ran on different hosts from {base.label}")
     for side, summary in zip(sides, summaries, strict=True):
-        if ended := [run for run in side.runs if _failed(run)]:
-            rest = "" if len(ended) == len(side.runs) else "; not counted"
-            notes.append(f"{len(ended)} of {len(side.runs)} runs of {side.label} failed: {_names(ended)}{rest}")
+        notes += _failures(side)
         if summary.lacks:
             notes.append(f"{side.label} lacks results of {base.label}: {name_list(summary.lacks, MOST_NAMES)}")
         if partial := [run for run in side.runs if not run.coverage.complete]:
@@ -193,6 +199,16 @@ def _notes(sides: Sequence[Side], summaries: Sequence[SideSummary], rows: Sequen
         notes.append("the runs have no results in common")
     notes += [f"{row.title}: the first repeat is an outlier, probably a warm-up" for row in results if _odd_first(row)]
     return notes
+
+
+def _failures(side: Side) -> Iterator[str]:
+    """How many runs of a side failed or have no exit status, and which."""
+    rest = "" if all(map(_failed, side.runs)) else "; not counted"
+    unknown = [run for run in side.runs if _unknown_end(run)]
+    failed = [run for run in side.runs if run.metadata.get("exit_code")]
+    for runs, what in ((failed, "failed"), (unknown, "have no exit status because the collector died")):
+        if runs:
+            yield f"{len(runs)} of {len(side.runs)} runs of {side.label} {what}: {_names(runs)}{rest}"
 
 
 def _names(runs: Sequence[Record]) -> str:

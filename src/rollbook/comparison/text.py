@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 from rollbook.checks.text import change_text, name_list
-from rollbook.clean import shorten
+from rollbook.clean import count_text, shorten
 from rollbook.comparison.model import ChangedFact, Comparison, FactChanges, Row
 from rollbook.comparison.statistics import CALLED, Change, middle_of
 from rollbook.metrics.formatting import amount
@@ -97,7 +97,8 @@ def headline(found: Comparison, at: int) -> str:
         return f"{side} and {base} have no results in common"
     if len(unclear) < len(rows):
         rest = f"; {len(unclear)} cannot be judged" if unclear else ""
-        return f"{side} against {base}: no difference beyond noise in {_count(len(rows) - len(unclear))}{rest}"
+        results = count_text(len(rows) - len(unclear), "result")
+        return f"{side} against {base}: no difference beyond noise in {results}{rest}"
     return f"{side} against {base}: cannot tell ({unclear[0].reason or 'the runs vary too much'})"
 
 
@@ -149,11 +150,7 @@ def _called(rows: Sequence[Row], at: int, verdict: str) -> str:
     called = [row for row in rows if row.changes[at].verdict == verdict]
     likely = "likely " * all(row.changes[at].reason == "likely" for row in called)
     named = name_list([f"{row.title} {change_cell(row.changes[at])}".rstrip() for row in called], RESULTS)
-    return f"{_count(len(called))} {likely}{verdict}: {named}" if called else ""
-
-
-def _count(results: int) -> str:
-    return f"{results} result{'s' * (results != 1)}"
+    return f"{count_text(len(called), 'result')} {likely}{verdict}: {named}" if called else ""
 
 
 def _short(value: Any) -> Any:

@@ -1,1 +1,1 @@
-"""The raw log of a recording: written, read, surveyed."""
+"""The journal of a recording: written, read, surveyed."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rollbook.adapters.workflow import Workflow
 from rollbook.checks.mlperf import cluster_of, stated, table
 from rollbook.checks.mlperf_round import Round
 from rollbook.checks.run_data import BENCHMARKS, RunData
@@ -117,9 +118,10 @@ def _metadata(path: Path) -> dict[str, Any]:
 def dlio_metadata(path: Path, summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return what DLIO's files say about a run, by the tool's keys; only `problem` for a workflow that is unknown."""
     workload = table(_mapping(path / "dlio_config" / "config.yaml").get("workload"))
-    flags = {name: str(value).lower() == "true" for name, value in table(workload.get("workflow")).items()}
-    kind = "training" if flags.get("train") or flags.get("generate_data") else "checkpointing"
-    if not flags.get("checkpoint") and kind == "checkpointing":
+    flags = table(workload.get("workflow"))
+    steps = Workflow.of(flags)
+    kind = "training" if steps.trains or steps.generates else "checkpointing"
+    if not flags or not any(steps):
         return {"problem": "there is no *_metadata.json, and dlio_config/config.yaml has no known workflow"}
     words = _words(path / "dlio_config" / "overrides.yaml")
     chosen = next((word.partition("=")[2] for word in words if word.startswith("workload=")), "")

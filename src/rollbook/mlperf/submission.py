@@ -17,6 +17,7 @@ from rollbook.checks.mlperf_runs import ModelRun, ModelRuns
 from rollbook.checks.rule import Rule
 from rollbook.checks.run_data import RunData, SeveralRuns
 from rollbook.checks.silence import Silence, expired
+from rollbook.clean import count_text
 from rollbook.errors import RecordError
 from rollbook.mlperf.runs import find_runs, model_of, open_run
 from rollbook.records.document import current_version
@@ -67,7 +68,7 @@ class GroupVerdict(msgspec.Struct, kw_only=True, omit_defaults=True):
     def text(self) -> str:
         """The group in one line."""
         count = sum(not run.is_preparation for run in self.runs)
-        runs = f"{count} run{'s' * (count != 1)}"
+        runs = count_text(count, "run")
         if self.is_preparation:
             return f"{self.name}: only preparation, nothing to judge"
         if self.verdict:

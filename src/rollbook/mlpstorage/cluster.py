@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from rollbook.checks.mlperf import is_size, table
+from rollbook.errors import RecordError
 from rollbook.mlpstorage.hosts import GIB, KIB, HostCPUInfo, HostInfo, HostMemoryInfo
 from rollbook.mlpstorage.logs import log
 from rollbook.records.cluster import consistency_issues
+from rollbook.records.reading import read_target
 
 __all__ = ["ClusterInformation", "ClusterSnapshots"]
 
@@ -197,8 +199,8 @@ def _ranks(files: Sequence[Path]) -> Iterator[HostInfo]:
     seen: set[str] = set()
     for path in files:
         try:
-            rank = json.loads(path.read_bytes())
-        except (OSError, ValueError, RecursionError):
+            rank = json.loads(read_target(path))
+        except (RecordError, ValueError, RecursionError):
             continue
         if not isinstance(rank, dict):
             continue

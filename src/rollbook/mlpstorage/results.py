@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any
 from rollbook.checks.dataset import column_bytes
 from rollbook.checks.mlperf import GIB
 from rollbook.checks.verify import NEEDED
-from rollbook.errors import CannotTell
+from rollbook.errors import CannotTell, RecordError
 from rollbook.mlperf.runs import dlio_metadata, has_run
 from rollbook.mlpstorage.cluster import ClusterInformation
 from rollbook.mlpstorage.config import BENCHMARK_TYPES, EXIT_CODE, ROUND, RuleState
 from rollbook.mlpstorage.hosts import dict_of
 from rollbook.mlpstorage.issues import Issue
 from rollbook.mlpstorage.logs import log
-from rollbook.records.yaml import decode_yaml
+from rollbook.records.reading import read_target
+from rollbook.records.yaml import LARGEST, decode_yaml
 
 __all__ = [
     "BenchmarkInstanceExtractor",
@@ -122,8 +123,8 @@ class BenchmarkResult:
         if not path.exists():
             return None
         try:
-            data = json.loads(path.read_bytes())
-        except (OSError, ValueError, RecursionError) as error:
+            data = json.loads(read_target(path))
+        except (RecordError, ValueError, RecursionError) as error:
             log(self.logger, "error", f"Failed to load {path}: {error}")
             return None
         log(self.logger, "verbose", f"Loaded {path}")
@@ -132,8 +133,8 @@ class BenchmarkResult:
 
 def _yaml(path: Path) -> Any:
     try:
-        return decode_yaml(path.read_bytes())
-    except (OSError, ValueError):
+        return decode_yaml(read_target(path, LARGEST))
+    except (RecordError, ValueError):
         return None
 
 

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-__all__ = ["group_by_cause"]
+from rollbook.records.hosts import HasStatus
+
+__all__ = ["group_by_cause", "group_by_status"]
 
 ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b|\b(?:[0-9a-f]{1,4}:){2,7}[0-9a-f]{0,4}\b")
 NUMBER = re.compile(r"\b\d+(?:\.\d+)?\b")
+
+
+def group_by_status(hosts: Iterable[HasStatus]) -> Iterator[tuple[str, str, list[str]]]:
+    """Status, reason and names of hosts that have the same status for the same cause; see `group_by_cause`."""
+    statuses: dict[str, list[tuple[str, str]]] = {}
+    for host in hosts:
+        statuses.setdefault(host.status, []).append((host.name, host.reason))
+    for status, reasons in statuses.items():
+        for reason, names in group_by_cause(reasons):
+            yield status, reason, names
 
 
 def group_by_cause(reasons: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:

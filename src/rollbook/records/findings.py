@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from rollbook.records.document import current_version
+from rollbook.records.document import current_version, read
 
 __all__ = [
     "Change",
@@ -26,6 +27,7 @@ __all__ = [
     "Severity",
     "Silenced",
     "Value",
+    "read_findings",
     "worst",
 ]
 
@@ -218,3 +220,9 @@ def worst(findings: Sequence[Finding]) -> Outcome:
     """The outcome of a rule with these findings, without silenced ones."""
     counted = {finding.severity for finding in findings if finding.silenced is None}
     return "fail" if "fail" in counted else "warn" if "warn" in counted else "pass"
+
+
+def read_findings(directory: Path) -> Findings | None:
+    """The findings of a record or an issue report; None if it was not checked. Raises `RecordError` if unreadable."""
+    path = directory / "findings.json"
+    return read(path, Findings) if path.exists() else None

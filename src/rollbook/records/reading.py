@@ -17,6 +17,7 @@ __all__ = [
     "file_type",
     "open_regular",
     "read_regular",
+    "read_target",
     "require_directory",
     "require_own",
     "require_regular",
@@ -66,6 +67,11 @@ def read_regular(path: Path, largest: int = LARGEST) -> bytes:
     if size > largest or len(data) > largest:
         raise RecordError(f"{path} is larger than {largest >> 20} MiB")
     return data
+
+
+def read_target(path: Path, largest: int = LARGEST) -> bytes:
+    """Like `read_regular`, but a symlink is followed: for files that users and benchmarks name or place."""
+    return read_regular(Path(os.path.realpath(path)), largest)  # Path.resolve raises RuntimeError for a symlink loop
 
 
 def require_regular(path: Path) -> None:

@@ -9,11 +9,12 @@ import msgspec
 import yaml  # type: ignore[import-untyped]
 
 from rollbook.errors import RecordError, UsageError
-from rollbook.records.reading import read_regular
+from rollbook.records.reading import read_target
 
-__all__ = ["decode_yaml", "read_yaml"]
+__all__ = ["LARGEST", "decode_yaml", "read_yaml"]
 
 LARGEST = 4 << 20
+"""The most bytes of a document."""
 MOST_NODES = 200_000
 """Values of a document with all aliases expanded; nested aliases grow exponentially ("billion laughs")."""
 
@@ -21,7 +22,7 @@ MOST_NODES = 200_000
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read the mapping in a file; raises `UsageError` for anything else, and for aliases that expand too far."""
     try:
-        return msgspec.convert(decode_yaml(read_regular(path.resolve(), LARGEST)), dict[str, Any])
+        return msgspec.convert(decode_yaml(read_target(path, LARGEST)), dict[str, Any])
     except RecordError as error:
         raise UsageError(str(error)) from error
     except (ValueError, msgspec.ValidationError) as error:

@@ -11,7 +11,7 @@ from rollbook.checks.text import detail_lines, value_lines
 from rollbook.hosts import fold
 from rollbook.metrics.grid import Grid
 from rollbook.metrics.metric import Metric
-from rollbook.records.findings import Findings
+from rollbook.records.findings import Findings, read_findings
 from rollbook.records.record import Phase, Record
 from rollbook.report.chart_order import highlights
 from rollbook.report.charts import Drawn, charted, draw
@@ -19,7 +19,7 @@ from rollbook.report.facts import changed, compared
 from rollbook.report.hosts import cost, hosts_shown, marks
 from rollbook.report.model import MS, CommandShown, FindingShown, IssueReport, Mark, PageData
 from rollbook.report.phases import phases
-from rollbook.report.summary import OUTLIER, read_findings, summarise
+from rollbook.report.summary import OUTLIER, summarise
 from rollbook.report.verdict import verdict
 from rollbook.sql.grids import Tables
 

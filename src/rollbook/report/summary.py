@@ -19,9 +19,9 @@ from rollbook.clean import clean
 from rollbook.hosts import fold
 from rollbook.metrics import catalogue
 from rollbook.metrics.metric import Metric
-from rollbook.records.causes import group_by_cause
-from rollbook.records.document import current_version, read
-from rollbook.records.findings import Findings
+from rollbook.records.causes import group_by_status
+from rollbook.records.document import current_version
+from rollbook.records.findings import Findings, read_findings
 from rollbook.records.hosts import Coverage
 from rollbook.records.pushed import Pushed
 from rollbook.records.record import Phase, Record, RecordHosts
@@ -37,7 +37,6 @@ __all__ = [
     "PhaseSummary",
     "Seen",
     "Summary",
-    "read_findings",
     "summarise",
 ]
 
@@ -200,12 +199,6 @@ def summarise(run: Record) -> Summary:
     )
 
 
-def read_findings(directory: Path) -> Findings | None:
-    """The findings of a record or an issue report; None if it was not checked."""
-    path = directory / "findings.json"
-    return read(path, Findings) if path.exists() else None
-
-
 def _command(run: Record, seconds: float) -> CommandEnd | None:
     text, code = str(run.metadata.get("executed_command") or ""), run.metadata.get("exit_code")
     if not text:
@@ -352,13 +345,8 @@ def _findings(checked: Findings | None) -> Iterator[FindingLine]:
 
 
 def _lost(hosts: RecordHosts) -> Iterator[Lost]:
-    statuses: dict[str, list[tuple[str, str]]] = {}
-    for host in hosts.outcome:
-        if host.status != "complete":
-            statuses.setdefault(host.status, []).append((host.name, host.reason))
-    for status, reasons in statuses.items():
-        for reason, names in group_by_cause(reasons):
-            yield Lost(status, reason, fold(names), len(names))
+    for status, reason, names in group_by_status(host for host in hosts.outcome if host.status != "complete"):
+        yield Lost(status, reason, fold(names), len(names))
 
 
 def _push(metadata: Mapping[str, Any]) -> Pushed | None:

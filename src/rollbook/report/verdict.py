@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from rollbook.clean import count_text
 from rollbook.hosts import fold
 from rollbook.records.causes import group_by_cause
 from rollbook.records.findings import Findings
@@ -40,11 +41,11 @@ def verdict(
         # A finding of severity fail says that it is bad, unless it is silenced.
         (bad if missing or len(no_data) == len(hosts) else unclear).append(_without_data(no_data, hosts))
     if failed:
-        bad.append(_first_of(failed, "failed check", "failed checks"))
+        bad.append(_first_of(failed, "failed check"))
     if partial:
         unclear.append(_partial(partial, hosts))
     if warnings := [finding for finding in counted if finding not in failed]:
-        unclear.append(_first_of(warnings, "warning", "warnings"))
+        unclear.append(_first_of(warnings, "warning"))
     if checked and checked.not_judged:
         unclear.append(checked.verdict_text)
     return _combined(bad, unclear, hosts, checked)
@@ -55,7 +56,7 @@ def _combined(
 ) -> Verdict:
     """The first problem as headline, the others as reasons."""
     level: Level = "bad" if bad else "warn" if unclear else "good" if checked and hosts else "open"
-    first, *rest = [*bad, *unclear] or [f"{_count(len(hosts), 'host', 'hosts')} complete"]
+    first, *rest = [*bad, *unclear] or [f"{count_text(len(hosts), 'host')} complete"]
     if checked is None and (bad or unclear):
         rest.append("not checked")
     elif checked and checked.verdict:
@@ -78,18 +79,14 @@ def _partial(partial: Sequence[HostShown], hosts: Sequence[HostShown]) -> str:
     return f"{_of(partial, hosts)} partial: {_cause(partial)} on {_some(partial)}"
 
 
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
-
-
 def _of(some: Sequence[HostShown], hosts: Sequence[HostShown]) -> str:
-    return f"{len(some)} of {_count(len(hosts), 'host', 'hosts')}"
+    return f"{len(some)} of {count_text(len(hosts), 'host')}"
 
 
-def _first_of(findings: Sequence[FindingShown], one: str, many: str) -> str:
+def _first_of(findings: Sequence[FindingShown], noun: str) -> str:
     """The first finding with its rule, which says what the message is about, and how many more there are."""
     first, *others = findings
-    more = f", and {_count(len(others), f'more {one}', f'more {many}')}" if others else ""
+    more = f", and {count_text(len(others), f'more {noun}')}" if others else ""
     return f"{_short(first.message)} ({first.id}){more}"
 
 
@@ -106,7 +103,7 @@ def _cause(hosts: Sequence[HostShown]) -> str:
     """What most of these hosts have in common: `connection refused`, without advice."""
     causes = group_by_cause((host.name, host.reason or host.status) for host in hosts)
     reason, _ = max(causes, key=lambda cause: len(cause[1]))
-    others = f" and {_count(len(causes) - 1, 'other cause', 'other causes')}" if len(causes) > 1 else ""
+    others = f" and {count_text(len(causes) - 1, 'other cause')}" if len(causes) > 1 else ""
     return f"{_short(reason.partition(';')[0])}{others}"
 
 

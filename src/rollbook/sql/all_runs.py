@@ -27,7 +27,7 @@ import msgspec
 from rollbook.errors import RecordError
 from rollbook.records.locate import metadata_files
 from rollbook.records.phase_statistics import PhaseStatistics
-from rollbook.records.reading import read_regular
+from rollbook.records.reading import UNDECODABLE, read_regular
 from rollbook.records.summary import RecordSummary
 from rollbook.sql import record_tables
 from rollbook.sql.all_views import add_views, list_views
@@ -151,7 +151,7 @@ def _metadata(records: Mapping[str, Path], problems: list[str]) -> Iterator[tupl
     for run, path in records.items():
         try:
             yield run, msgspec.json.decode(read_regular(metadata_files(path)[0]), type=_Metadata)
-        except (RecordError, msgspec.MsgspecError, RecursionError, IndexError) as error:
+        except (RecordError, IndexError, *UNDECODABLE) as error:
             problems.append(f"{run}: {error}")
 
 

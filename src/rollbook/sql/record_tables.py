@@ -12,9 +12,8 @@ import duckdb
 import msgspec
 
 from rollbook.errors import RecordError
-from rollbook.records.findings import Findings
+from rollbook.records.findings import read_findings
 from rollbook.records.hosts import HostResult
-from rollbook.records.reading import read_regular
 from rollbook.records.record import Gap, Phase, RecordHosts, SeriesHost
 from rollbook.records.results import results_of
 from rollbook.sources import catalogue
@@ -150,14 +149,8 @@ def add_findings(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
 
 def finding_rows(path: Path) -> Iterator[tuple[Any, ...]]:
     """The rows of `findings`; none for a record that was not checked. Raises `RecordError` if they cannot be read."""
-    file = path / "findings.json"
-    if not file.exists():
-        return
-    try:
-        checked = msgspec.json.decode(read_regular(file), type=Findings)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise RecordError(f"{file}: {error}") from error
-    for rule in checked.rules:
+    checked = read_findings(path)
+    for rule in checked.rules if checked else ():
         for one in rule.findings:
             silenced = one.silenced.reason if one.silenced else None
             yield rule.id, one.severity, one.hosts, one.group, one.message, one.advice, silenced

@@ -6,7 +6,7 @@ import datetime as dt
 import math
 from collections import Counter
 
-from rollbook.clean import clean
+from rollbook.clean import clean, count_text
 from rollbook.metrics.formatting import amount, ratio_text
 from rollbook.metrics.live import Values
 from rollbook.metrics.outliers import DEVIATIONS, FEWEST_ROWS
@@ -47,7 +47,7 @@ def details(board: Board, host: HostView, devices: dict[str, Values]) -> str:
     if host.reason:
         lines.append(clean(host.reason))
     if host.drops:
-        lines.append(f"dropped out {host.drops} time{'s' if host.drops > 1 else ''}")
+        lines.append(f"dropped out {count_text(host.drops, 'time')}")
     if unusual := _unusual(board, host):
         lines.append(f"unusual: {unusual}")
     lines += ["", f"{'':18}{'now':>12}  {'median':>12}"]
@@ -67,7 +67,7 @@ def status_line(board: Board, order: str) -> str:
     """How many hosts are in which state, the time, and the order."""
     states = Counter(host.state for host in board.hosts.values())
     counts = [
-        f"{len(board.hosts)} host{'s' if len(board.hosts) != 1 else ''}",
+        count_text(len(board.hosts), "host"),
         *(f"{count} {state}" for state, count in sorted(states.items())),
     ]
     at = dt.datetime.fromtimestamp(board.now_ns / 1e9, dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if board.now_ns else ""

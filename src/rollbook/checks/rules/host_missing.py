@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from rollbook.checks.run_data import RunData
 from rollbook.hosts import fold
-from rollbook.records.causes import group_by_cause
+from rollbook.records.causes import group_by_status
 from rollbook.records.findings import Finding
 
 ID, SEVERITY, NEEDS = "host-missing", "fail", ()
@@ -20,10 +20,5 @@ ID, SEVERITY, NEEDS = "host-missing", "fail", ()
 
 def check(run: RunData) -> Iterator[Finding]:
     """Hosts without data; one finding per cause."""
-    statuses: dict[str, list[tuple[str, str]]] = {}
-    for host in run.start:
-        if not host.gave_data:
-            statuses.setdefault(host.status, []).append((host.name, host.reason))
-    for status, reasons in statuses.items():
-        for reason, names in group_by_cause(reasons):
-            yield Finding(message=f"{status}: {reason} ({fold(names)})", hosts=names, evidence={"status": status})
+    for status, reason, names in group_by_status(host for host in run.start if not host.gave_data):
+        yield Finding(message=f"{status}: {reason} ({fold(names)})", hosts=names, evidence={"status": status})

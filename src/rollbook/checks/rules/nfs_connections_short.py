@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from rollbook.checks.run_data import RunData
 from rollbook.checks.text import findings_by_text
+from rollbook.clean import count_text
 from rollbook.records.findings import Finding
 from rollbook.sources.nfs import NfsMount
 
@@ -28,5 +29,5 @@ def check(run: RunData) -> Iterator[Finding]:
 
 
 def _describe(mount: NfsMount) -> str:
-    connections = "1 connection" if mount.connections == 1 else f"{mount.connections} connections"
+    connections = count_text(mount.connections, "connection")
     return f"nfs {mount.mount_point}: {connections}, nconnect={mount.nconnect}"

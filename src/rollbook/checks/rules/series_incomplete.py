@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from rollbook.checks.run_data import RunData
 from rollbook.checks.times import span
+from rollbook.clean import count_text
 from rollbook.records.findings import Finding
 from rollbook.records.record import SeriesHost
 
@@ -32,8 +33,7 @@ def check(run: RunData) -> Iterator[Finding]:
         if host.gaps:
             longest = max(host.gaps, key=lambda gap: gap.end_ns - gap.start_ns)
             seconds = (longest.end_ns - longest.start_ns) / 1e9
-            gaps = f"{len(host.gaps)} gap{'s' if len(host.gaps) > 1 else ''}"
-            parts.append(f"{gaps}, the longest {seconds:.0f} s: {longest.why}")
+            parts.append(f"{count_text(len(host.gaps), 'gap')}, the longest {seconds:.0f} s: {longest.why}")
             when = span(longest.start_ns, longest.end_ns)
         elif host.status != "complete":
             parts.append(f"{host.status}: {host.reason}")

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from rollbook.checks.run_data import RunData, Samples
 from rollbook.checks.times import span
+from rollbook.clean import count_text
 from rollbook.records.findings import Finding
 from rollbook.records.record import SeriesHost, SourceLoss
 
@@ -28,7 +29,7 @@ def check(run: RunData) -> Iterator[Finding]:
             continue
         worst, others = found[0], len(found) - 1
         losses = [loss for one in found for loss in one.losses if loss.kind != "missed"]
-        more = f", {others} more source{'s' if others > 1 else ''}" if others else ""
+        more = f", {count_text(others, 'more source')}" if others else ""
         yield Finding(
             message=f"{_describe(worst)}{more} ({host.name})",
             hosts=[host.name],
