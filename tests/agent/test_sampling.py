@@ -291,7 +291,7 @@ def test_a_key_frame_on_request(hand: HandAgent) -> None:
     ],
 )
 def test_key_frames(monkeypatch: pytest.MonkeyPatch, out: int, pid: int, pace: float, keys: list[int]) -> None:
-    """The first sample and every 60th are key frames, at different beats on different hosts; more often with a pace."""
+    """The first sample and every 60th are key frames, on other beats on other hosts; more often if output is paced."""
     monkeypatch.setattr(os, "nice", lambda _: 0)
     local_agent = Agent(Out(out, binary, pace), b"", [])
     monkeypatch.setattr(os, "getpid", lambda: pid)
