@@ -150,13 +150,13 @@ def test_numbers_out_of_range_are_rejected(seq: int, mono: int, wall: int) -> No
     assert decoder.feed(text("7")(b"B", 1, 1, (1 << 62) - 1, b""))
 
 
-words = st.one_of(
+fragments = st.one_of(
     st.binary(max_size=40),
     st.sampled_from([b"0", b"1", b"99", b"9" * 5000, "٣".encode(), b"now", b"ok", b"-", b"\n", b"ok 3 /x", b"abc"]),
 )
 
 
-@given(st.sampled_from("RZ"), st.lists(words, max_size=8), st.sampled_from([b" ", b"\n", b""]), st.booleans())
+@given(st.sampled_from("RZ"), st.lists(fragments, max_size=8), st.sampled_from([b" ", b"\n", b""]), st.booleans())
 def test_arbitrary_readings(kind: str, parts: list[bytes], between: bytes, honest: bool) -> None:
     """Any payload is a reading of the plan or a `ProtocolError`, and its pages can be parsed."""
     payload = (b"0 now - 12 \n" if honest else b"") + between.join(parts)

@@ -33,9 +33,9 @@ def options(config: Path) -> TransportOptions:
     return {"via": "kube", "kubeconfig": str(config), "timeout": 60.0}
 
 
-def command(config: Path, *words: str) -> list[str]:
+def command(config: Path, *arguments: str) -> list[str]:
     """A command line that reaches the fake cluster."""
-    return [*ROLLBOOK, words[0], "--via", "kube", "--kubeconfig", str(config), *words[1:]]
+    return [*ROLLBOOK, arguments[0], "--via", "kube", "--kubeconfig", str(config), *arguments[1:]]
 
 
 def test_kubectl_ends_if_the_start_of_the_agent_is_cancelled() -> None:
@@ -179,11 +179,11 @@ def test_a_pod_created_while_pods_are_listed(monkeypatch: pytest.MonkeyPatch) ->
     """A pod is searched only in lists that were requested after its creation."""
     pods, listing, answer = {"first"}, asyncio.Event(), asyncio.Event()
 
-    async def call(_: Kube, words: list[str]) -> str:
+    async def call(_: Kube, arguments: list[str]) -> str:
         items = [{"metadata": {"name": name}, "status": {"phase": "Running"}} for name in pods]
         listing.set()
         await answer.wait()
-        return json.dumps({"items": items}) if words[0] == "get" else ""
+        return json.dumps({"items": items}) if arguments[0] == "get" else ""
 
     async def main() -> None:
         state = _State(Kube())
