@@ -1,4 +1,4 @@
-"""The agent alone: size, oldest Python, hang safety, how it ends, its beats, and the shell stand-in."""
+"""The agent by itself: size, oldest Python, hanging sources, termination, sampling times, and the shell stand-in."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def hand() -> Iterator[HandAgent]:
 
 
 def test_packed_size() -> None:
-    """The agent fits into any command line, and with its byte code into half of the longest argument of Linux."""
+    """The agent fits into any command line; with its byte code, into half of Linux's maximum argument length."""
     assert len(agent.payload(compiled=False)) < 24 * 1024
     assert len(agent.payload()) < 64 * 1024
 
 
-def test_sent_text_equals_the_modules() -> None:
-    """Joining the modules removes only comments, docstrings and imports from each other."""
+def test_sent_text_matches_the_modules() -> None:
+    """Joining the modules removes only comments, docstrings and the imports of one another."""
 
     class Sent(ast.NodeTransformer):
         def visit_Expr(self, node: ast.Expr) -> ast.AST:
@@ -60,8 +60,8 @@ def test_sent_text_equals_the_modules() -> None:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_text_and_byte_code_do_the_same(compiled: bool) -> None:
-    """A Python with the right magic number runs the byte code, any other the text."""
+def test_text_and_byte_code_behave_the_same(compiled: bool) -> None:
+    """A Python with the matching magic number runs the byte code; any other runs the text."""
     other = agent.payload().replace(importlib.util.MAGIC_NUMBER.hex(), "00000000")
     with HandAgent([*PYTHON[:-1], agent.payload() if compiled else other, "binary"]) as hand:
         hand.order("source 0 1 4096 60000", "read /proc/loadavg", "go now")
@@ -70,7 +70,7 @@ def test_text_and_byte_code_do_the_same(compiled: bool) -> None:
 
 
 def test_standard_library_only() -> None:
-    """It imports nothing but a few cheap modules, and never the rest of Rollbook."""
+    """The agent imports only a few cheap modules of the standard library, and nothing else of Rollbook."""
 
     class AtRuntime(ast.NodeTransformer):
         def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
@@ -91,7 +91,7 @@ def test_standard_library_only() -> None:
 
 
 def test_python_3_6_is_enough(tmp_path: Path) -> None:
-    """The syntax and the modules used are those of Python 3.6."""
+    """The agent uses only syntax and modules of Python 3.6."""
     path = tmp_path / "agent.py"
     path.write_text(SOURCE)
     result = subprocess.run(
@@ -101,12 +101,12 @@ def test_python_3_6_is_enough(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout
 
 
-def test_every_python_here_runs_it() -> None:
-    """The agent works under each interpreter of this machine."""
-    here = [
+def test_every_installed_python_runs_the_agent() -> None:
+    """The agent works under every Python interpreter that is installed."""
+    installed = [
         name for name in PYTHONS if shutil.which(name) and not subprocess.run([name, "-c", ""], check=False).returncode
     ]
-    for python in {*here, sys.executable}:
+    for python in {*installed, sys.executable}:
         with HandAgent([python, *PYTHON[1:], "binary"]) as hand:
             hand.order("source 0 1 4096 60000", "read /proc/loadavg", "go now")
             hand.kind("D")
@@ -114,7 +114,7 @@ def test_every_python_here_runs_it() -> None:
 
 
 def test_hello_and_goodbye(hand: HandAgent) -> None:
-    """The first frame describes the agent, the last one its cost."""
+    """The first frame describes the agent, the last one its resource usage."""
     hello = hand.kind("H")
     assert hello.seq == 0
     assert f"hostname={os.uname().nodename}\n".encode() in hello.payload
@@ -125,8 +125,8 @@ def test_hello_and_goodbye(hand: HandAgent) -> None:
     assert hand.process.wait(SECONDS) == 0
 
 
-def test_a_pong_carries_clocks_at_once(hand: HandAgent) -> None:
-    """Pings are answered while sources are still being read."""
+def test_pings_are_answered_while_sources_are_read(hand: HandAgent) -> None:
+    """The answer has the current time and does not wait for a slow source."""
     hand.order("source 0 0 4096 60000", "run sleep 60", "go now")
     before = time.time_ns()
     hand.order("ping 1")
@@ -134,8 +134,8 @@ def test_a_pong_carries_clocks_at_once(hand: HandAgent) -> None:
     assert not hand.readings()
 
 
-def test_a_program_that_ignores_sigterm_affects_only_itself(hand: HandAgent, tmp_path: Path) -> None:
-    """It is killed with its children at its timeout; the other sources are read."""
+def test_a_program_that_ignores_sigterm_is_killed(hand: HandAgent, tmp_path: Path) -> None:
+    """At its timeout it is killed with its children; other sources are read."""
     stubborn = tmp_path / "stubborn"
     stubborn.write_text("#!/bin/sh\ntrap '' TERM HUP INT\nsleep 1000 &\necho started\nwait\nsleep 1000\n")
     stubborn.chmod(0o755)
@@ -147,8 +147,8 @@ def test_a_program_that_ignores_sigterm_affects_only_itself(hand: HandAgent, tmp
     until(lambda: not is_running(str(stubborn)))
 
 
-def test_output_without_end_is_truncated(hand: HandAgent) -> None:
-    """A program that never stops writing is truncated at its limit and ended."""
+def test_endless_output_is_truncated(hand: HandAgent) -> None:
+    """The output of a program that never stops writing is truncated at the limit."""
     hand.order("source 0 0 1000 60000", "run yes", "go now")
     hand.kind("D")
     assert b"truncated 1000 yes\n" in hand.readings()["0"]
@@ -156,7 +156,7 @@ def test_output_without_end_is_truncated(hand: HandAgent) -> None:
 
 @pytest.mark.parametrize("shell", ["", *SHELLS])
 def test_files_beyond_the_limit_are_reported(shell: str, tmp_path: Path) -> None:
-    """If a source of many small files reaches its limit, the remaining files are truncated, not absent."""
+    """If a source of many small files reaches its limit, the remaining files are marked truncated, not absent."""
     for name in "abc":
         (tmp_path / name).write_text("x" * 89 + "\n")
     with HandAgent.under(shell) as hand:
@@ -166,7 +166,7 @@ def test_files_beyond_the_limit_are_reported(shell: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("shell", ["", *SHELLS])
-def test_file_names_do_not_count(shell: str, tmp_path: Path) -> None:
+def test_file_names_do_not_count_towards_the_limit(shell: str, tmp_path: Path) -> None:
     """A source's limit applies to the content of its files, not to their names."""
     for name in "abcdefgh":
         (tmp_path / name).write_text("1234567\n")
@@ -178,8 +178,8 @@ def test_file_names_do_not_count(shell: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shell", ["", *SHELLS])
-def test_truncated_between_lines(shell: str, tmp_path: Path) -> None:
-    """A file that is too long loses complete lines, read once or sampled: half a number would be a wrong number."""
+def test_files_are_truncated_between_lines(shell: str, tmp_path: Path) -> None:
+    """A long file loses complete lines, whether read once or sampled: half a number would be a wrong number."""
     (tmp_path / "long").write_text("1234567\n" * 20)
     with HandAgent.under(shell) as hand:
         hand.order("source 0 1 100 60000", f"read {tmp_path}/long", "go now")
@@ -195,14 +195,14 @@ def test_truncated_between_lines(shell: str, tmp_path: Path) -> None:
 
 
 def test_a_missing_program_is_absent(hand: HandAgent) -> None:
-    """Absent, not failed."""
+    """The page of a program that is not installed is absent, not failed."""
     hand.order("source 0 0 1000 5000", "run no-such-program -x", "go now")
     hand.kind("D")
     assert hand.readings()["0"].endswith(b"absent 0 no-such-program -x\n")
 
 
-def test_a_directory_is_not_a_file(hand: HandAgent, tmp_path: Path) -> None:
-    """A path that cannot be read fails by name, and the sources after it are still read."""
+def test_a_directory_instead_of_a_file_fails(hand: HandAgent, tmp_path: Path) -> None:
+    """The source of a path that cannot be read fails, and the next source is still read."""
     hand.order("source 0 0 1000 500", f"read {tmp_path}", "source 1 0 4096 60000", "read /proc/version", "go now")
     hand.kind("D")
     assert b"failed" in hand.readings()["0"]
@@ -211,8 +211,8 @@ def test_a_directory_is_not_a_file(hand: HandAgent, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("files", [5, 8, 15])
-def test_too_few_open_files_are_a_clear_reason(shell: str, files: int) -> None:
-    """The login shell's command says what is wrong, not the text of the agent."""
+def test_too_low_open_file_limit_is_reported(shell: str, files: int) -> None:
+    """The remote command prints the reason to stderr, and not the text of the agent."""
     argv = [*shell.split(), "-c", f"ulimit -n {files}; {agent.remote_command()}"]
     result = subprocess.run(argv, capture_output=True, text=True, check=False, input="")
     assert result.returncode
@@ -221,8 +221,8 @@ def test_too_few_open_files_are_a_clear_reason(shell: str, files: int) -> None:
 
 
 @pytest.mark.parametrize("shell", ["", "dash"])
-def test_sixteen_open_files_are_enough(shell: str) -> None:
-    """All sources are read and sampled, with descriptors that are not kept open."""
+def test_an_open_file_limit_of_16_is_enough(shell: str) -> None:
+    """All sources are read and, by the agent, sampled: it does not keep every file open."""
     names = "loadavg meminfo stat vmstat diskstats net_dev pressure cgroup_stat nfs net_snmp softnet softirqs".split()  # noqa: SIM905
     plan = Plan.of([catalogue.source(name) for name in names])
     argv = [*shell.split(), "-c", agent.remote_command("none")] if shell else [*PYTHON, "binary"]
@@ -246,7 +246,7 @@ def test_sixteen_open_files_are_enough(shell: str) -> None:
 
 
 def test_secrets_do_not_leave_the_host() -> None:
-    """Only variables of the allow-list are sent, with secrets masked, by the agent and by the stand-in."""
+    """The agent and the stand-in send only variables of the allow-list, with secrets masked."""
     environment = {
         "PATH": os.environ["PATH"],
         "NCCL_DEBUG": "INFO",
@@ -276,8 +276,8 @@ def test_secrets_do_not_leave_the_host() -> None:
 
 
 @pytest.mark.parametrize("how", ["stdin", signal.SIGTERM, signal.SIGHUP, "stdout"])
-def test_it_ends_at_once(hand: HandAgent, how: str | signal.Signals) -> None:
-    """When stdin ends, on signals, and when stdout is closed; its children end with it."""
+def test_agent_ends_with_its_connection_or_on_a_signal(hand: HandAgent, how: str | signal.Signals) -> None:
+    """The agent ends when stdin or stdout is closed or a signal arrives; its children end with it."""
     endless = f"sleep 61.{os.getpid()}"
     hand.kind("H")
     hand.order("source 0 1 4096 60000", f"run {endless}", "go now", "sample 100000000")
@@ -294,12 +294,13 @@ def test_it_ends_at_once(hand: HandAgent, how: str | signal.Signals) -> None:
     until(lambda: not is_running(endless))
 
 
-def test_beats_fall_on_the_clock(hand: HandAgent) -> None:
-    """Samples come at multiples of the interval of the collector's clock, none twice; the agent counts missed ones.
+def test_samples_are_aligned_with_the_clock(hand: HandAgent) -> None:
+    """Samples are taken at multiples of the interval on the collector's clock, at most one each; misses are counted.
 
-    A busy machine delays samples but makes none early, and a large part still comes within 5 ms after its beat; at
-    random phases, one in 20 would. Samples are taken until those in time exceed twice that share by 7. Random phases
-    reach this within 200 samples with a probability of 5e-5; with one sample in four in time, the test fails with 2e-5.
+    A busy machine delays samples but never takes one early, and many still start within 5 ms after their beat; at
+    random phases, one in 20 would. Sampling continues until the samples in time exceed twice that share by 7. Random
+    phases reach this within 200 samples with a probability of 5e-5; if one sample in four is in time, the test fails
+    with a probability of 2e-5.
     """
     hand.order("source 0 1 4096 60000", "read /proc/uptime", "clock 30000000", "sample 100000000")
     samples = in_time = 0
@@ -315,13 +316,13 @@ def test_beats_fall_on_the_clock(hand: HandAgent) -> None:
     assert beats[-1] - beats[0] + 1 - len(beats) <= int(cost["missed"])
 
 
-def test_the_interval_doubles(hand: HandAgent) -> None:
-    """At each given time the interval doubles; times that have passed count at once, as after a reconnect.
+def test_interval_doubles(hand: HandAgent) -> None:
+    """The interval doubles at each given time; times in the past apply immediately, as after a reconnect.
 
-    A busy machine may miss beats, and be late, but no interval has two samples.
+    On a busy machine samples may be missing or late, but no interval has two samples.
     """
     hand.kind("H")
-    change = (time.time_ns() // 800_000_000 + 5) * 800_000_000  # some samples come before, also after a pause
+    change = (time.time_ns() // 800_000_000 + 5) * 800_000_000  # late enough for samples before it, even after a pause
     hand.order("source 0 1 4096 60000", "read /proc/uptime", f"sample 100000000 1000 {change}")
     while sum(frame.wall >= change + 400_000_000 for frame in hand.frames if frame.kind == "S") < 2:
         hand.kind("S")
@@ -335,8 +336,8 @@ def test_the_interval_doubles(hand: HandAgent) -> None:
 
 
 @pytest.mark.parametrize("shell", SHELLS[:1])
-def test_the_interval_of_the_stand_in_doubles(shell: str) -> None:
-    """It stays in whole seconds, rounded up."""
+def test_interval_of_the_stand_in_doubles(shell: str) -> None:
+    """The interval is rounded up to whole seconds."""
     with HandAgent.under(shell) as hand:
         change = (time.time_ns() // 4_000_000_000 + 1) * 4_000_000_000
         hand.order("source 0 1 4096 60000", "read /proc/uptime", f"sample 500000000 1000 {change}")
@@ -349,14 +350,14 @@ def test_the_interval_of_the_stand_in_doubles(shell: str) -> None:
 def test_a_slow_reader_never_blocks_the_agent(hand: HandAgent) -> None:
     """If its output is not read, the agent skips samples and reports the gap; its memory stays bounded."""
 
-    def thinned() -> bool:
+    def has_gap() -> bool:
         hand.order("ping 1")
         hand.kind("P")  # everything before it has been read
         return any(frame.kind == "G" for frame in hand.frames)
 
     hand.order("source 0 1 262144 60000", "read /dev/urandom", "sample 100000000")
     hand.kind("S")
-    until(thinned, pause=1.0)  # in which ten samples of 256 KiB are due, and nothing is read
+    until(has_gap, pause=1.0)  # ten samples of 256 KiB are due in each pause, and nothing is read
     hand.order("stop")
     end = hand.kind("E")
     cost = dict(line.split("=") for line in end.payload.decode().split())
@@ -365,8 +366,8 @@ def test_a_slow_reader_never_blocks_the_agent(hand: HandAgent) -> None:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_stand_in_reads_the_same(shell: str) -> None:
-    """The agent and the stand-in under each shell give the same statuses, pages and facts."""
+def test_stand_in_reads_the_same_facts(shell: str) -> None:
+    """The agent and the stand-in under each shell return the same statuses and facts."""
     constant = ["identity", "os_release", "version", "cpuinfo", "cmdline", "sysctl", "block", "limits",
               "clocksource", "thp", "cgroups", "mounts", "cgroup_limits", "cpu_topology"]  # fmt: skip
     plan = Plan.of([catalogue.source(name) for name in constant])
@@ -383,8 +384,8 @@ def test_the_stand_in_reads_the_same(shell: str) -> None:
 
 
 @pytest.mark.parametrize("shell", ["", *SHELLS])
-def test_a_program_for_each_match(shell: str, tmp_path: Path) -> None:
-    """It runs once for every matching path, with the name of that path; without a match it does not run."""
+def test_a_program_runs_for_each_matching_path(shell: str, tmp_path: Path) -> None:
+    """The program runs once for each matching path, with the name of that path; without a match it does not run."""
     for name in ("d1", "d2", "other"):
         (tmp_path / name).mkdir()
     with HandAgent.under(shell) as hand:
@@ -407,8 +408,10 @@ def test_a_program_for_each_match(shell: str, tmp_path: Path) -> None:
         ("seq 100000000", "truncated", b"".join(b"%d\n" % number for number in range(1, 14))),
     ],
 )
-def test_output_of_a_program_is_limited(shell: str, script: str, status: str, kept: bytes, tmp_path: Path) -> None:
-    """Of more than the limit only complete lines are kept, as in files."""
+def test_program_output_is_truncated_between_lines(
+    shell: str, script: str, status: str, kept: bytes, tmp_path: Path
+) -> None:
+    """Output beyond the limit is truncated to complete lines, as for files; the exit status does not matter."""
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
@@ -420,7 +423,7 @@ def test_output_of_a_program_is_limited(shell: str, script: str, status: str, ke
 
 
 def test_a_program_is_kept_running_and_sampled(hand: HandAgent, tmp_path: Path) -> None:
-    """The sample is what it wrote since the previous beat; it ends with the agent, and may be absent."""
+    """A sample has its output since the previous one; the program ends with the agent, and may be missing."""
     program = tmp_path / "ticker"
     program.write_text("#!/bin/sh\nn=0\nwhile :; do n=$((n + 1)); echo tick $n every $1; sleep 0.05; done\n")
     program.chmod(0o755)
@@ -429,7 +432,7 @@ def test_a_program_is_kept_running_and_sampled(hand: HandAgent, tmp_path: Path) 
     for _ in range(12):
         sample = hand.kind("S")
     assert sample.payload[0] == 0, "the absent program has no entry"
-    streams = zlib.decompressobj(-15)
+    decompressor = zlib.decompressobj(-15)
     texts = []
     for frame in (frame for frame in hand.frames if frame.kind == "S" and frame.payload):
         values: list[int] = []
@@ -443,7 +446,7 @@ def test_a_program_is_kept_running_and_sampled(hand: HandAgent, tmp_path: Path) 
                     break
             values.append(value)
         if values[4]:
-            texts.append(streams.decompress(frame.payload[at : at + values[4]] + b"\0\0\xff\xff"))
+            texts.append(decompressor.decompress(frame.payload[at : at + values[4]] + b"\0\0\xff\xff"))
     ticks = [int(line.split()[1]) for text in texts for line in text.decode().splitlines() if line.startswith("tick")]
     assert ticks == list(range(1, len(ticks) + 1))
     assert len(ticks) >= 5

@@ -1,4 +1,4 @@
-"""Commands of the user under the agent: exact arguments, both streams, limits, and nothing left behind."""
+"""Commands of the user run by the agent: exact arguments, both streams, limits, and no processes left behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.waits import SECONDS, is_alive, until
 
 
 def run(*argv: str | bytes, seconds: float = 0.0, limit: int = 1 << 20) -> tuple[dict[str, str], bytes, bytes]:
-    """Run a command to its end: the fields of its end frame, stdout and stderr."""
+    """Run a command and return the fields of its end frame, its stdout and its stderr."""
     with HandAgent() as hand:
         send(hand, *argv, seconds=seconds, limit=limit)
         end = parse_fields(hand.kind("X").payload)
@@ -24,14 +24,14 @@ def run(*argv: str | bytes, seconds: float = 0.0, limit: int = 1 << 20) -> tuple
 
 
 def send(hand: HandAgent, *argv: str | bytes, seconds: float = 0.0, limit: int = 1 << 20) -> None:
-    """Send the order."""
+    """Order the agent to run a command."""
     assert hand.process.stdin is not None
-    words = tuple(os.fsdecode(word) for word in argv)
-    hand.process.stdin.write(CommandOrder(words, seconds, limit).encode())
+    arguments = tuple(os.fsdecode(argument) for argument in argv)
+    hand.process.stdin.write(CommandOrder(arguments, seconds, limit).encode())
 
 
 def stream(frames: list[Frame], name: bytes) -> bytes:
-    """One stream of the output."""
+    """Join the output of one stream."""
     return b"".join(frame.payload[1:] for frame in frames if frame.kind == "O" and frame.payload[:1] == name)
 
 
@@ -43,15 +43,15 @@ def test_streams_and_status() -> None:
 
 
 def test_arguments_are_exact() -> None:
-    """No shell reads them: blanks, tabs, newlines, backslashes, quotes, globs and bytes that are not UTF-8 arrive."""
-    words: list[str | bytes] = ["a b", "tab\tnewline\n", r"\t \\n \\", "'\"$HOME`*", "", "ä", b"\xff\xfe"]
-    _, out, _ = run("printf", r"%s\0", *words)
-    assert out.split(b"\0")[:-1] == [os.fsencode(word) for word in words]
+    """No shell interprets them: spaces, tabs, newlines, backslashes, quotes, globs and invalid UTF-8 are kept."""
+    arguments: list[str | bytes] = ["a b", "tab\tnewline\n", r"\t \\n \\", "'\"$HOME`*", "", "ä", b"\xff\xfe"]
+    _, out, _ = run("printf", r"%s\0", *arguments)
+    assert out.split(b"\0")[:-1] == [os.fsencode(argument) for argument in arguments]
 
 
 @pytest.mark.parametrize(("program", "status"), [("/no/such", "127"), ("/etc/passwd", "126")])
 def test_a_program_that_cannot_run(program: str, status: str) -> None:
-    """The shell's exit statuses, and the reason on stderr."""
+    """The exit status is that of a shell, and stderr has the reason."""
     end, _, err = run(program)
     assert end["status"] == status
     assert err.startswith(f"cannot run {program}: ".encode())
@@ -63,20 +63,20 @@ def test_killed_by_a_signal() -> None:
 
 
 def test_output_beyond_the_limit() -> None:
-    """The first bytes are kept, the rest is counted, and the command runs to its end."""
+    """The first bytes are kept, the rest is counted, and the command is not stopped."""
     end, out, _ = run("sh", "-c", "head -c 3000000 /dev/zero; exit 5", limit=1000)
     assert len(out) == 1000
     assert (end["status"], end["dropped"]) == ("5", "2999000")
 
 
-def test_output_is_not_held_back() -> None:
-    """A line arrives while the command runs."""
+def test_output_is_sent_while_the_command_runs() -> None:
+    """A line is not held back until the command ends."""
     with HandAgent() as hand:
         send(hand, "sh", "-c", "echo first; sleep 600")
         assert hand.kind("O").payload == b"ofirst\n"
 
 
-def test_many_small_writes_are_gathered() -> None:
+def test_small_writes_are_batched() -> None:
     """A thousand lines do not become a thousand frames."""
     with HandAgent() as hand:
         send(hand, "sh", "-c", "i=0; while [ $i -lt 1000 ]; do echo $i; i=$((i+1)); done")
@@ -85,13 +85,13 @@ def test_many_small_writes_are_gathered() -> None:
         assert sum(frame.kind == "O" for frame in hand.frames) < 100
 
 
-def test_closed_output_is_not_the_end() -> None:
-    """A command that closes its output is waited for."""
+def test_a_command_that_closes_its_output() -> None:
+    """The agent waits for the command's exit status."""
     assert run("sh", "-c", "exec >/dev/null 2>&1; sleep 0.6; exit 4")[0]["status"] == "4"
 
 
 def test_a_process_that_outlives_the_command() -> None:
-    """It neither delays the end nor survives it."""
+    """A background process does not delay the end of the command, and is killed then."""
     began = time.monotonic()
     end, out, _ = run("sh", "-c", "sleep 600 & echo $!; exit 2")
     assert end["status"] == "2"
@@ -99,18 +99,18 @@ def test_a_process_that_outlives_the_command() -> None:
     until(lambda: not is_alive(int(out)))
 
 
-def test_timeout_kills_the_group() -> None:
-    """After its time a command is killed with all that it started."""
+def test_timeout_kills_the_process_group() -> None:
+    """At its timeout a command is killed with every process that it started."""
     with HandAgent() as hand:
-        send(hand, "sh", "-c", "sleep 600 & echo $!; sleep 600", seconds=0.5)
+        send(hand, "sh", "-c", "sleep 600 & echo $!; sleep 600", seconds=2.0)  # time to print the id
         end = parse_fields(hand.kind("X").payload)
         assert end["timed_out"] == "1"
         until(lambda: not is_alive(int(stream(hand.frames, b"o"))))
 
 
 @pytest.mark.parametrize("how", ["closed", "SIGTERM", "SIGKILL"])
-def test_nothing_outlives_the_agent(how: str) -> None:
-    """When the connection closes or the agent is killed, the command and what it started are killed."""
+def test_commands_end_with_the_agent(how: str) -> None:
+    """When the connection closes or the agent is killed, the command and its child processes are killed."""
     with HandAgent() as hand:
         send(hand, "sh", "-c", "sleep 600 & echo $$ $!; sleep 600")
         pids = [int(word) for word in hand.kind("O").payload[1:].split()]

@@ -1,4 +1,4 @@
-"""The part of the agent that reads items: what it sends, within which limits, and that nothing of it stays."""
+"""The agent's extension that reads items of issue reports: what it sends, its limits, and that no process remains."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def hand() -> Iterator[HandAgent]:
 
 
 class Sent:
-    """What an agent sent for items: text by source, status and note by item."""
+    """The data that an agent sent for items: text by source, status and note by item."""
 
     def __init__(self, hand: HandAgent) -> None:
         self.files: dict[str, bytes] = {}
@@ -64,7 +64,7 @@ class Sent:
 def read(
     hand: HandAgent, *items: Item, seconds: float = 30.0, size: int = 1 << 30, window: Window | None = None
 ) -> Sent:
-    """Have the agent read the items."""
+    """Order the agent to read the items, and return what it sent."""
     send(hand, items, seconds=seconds, size=size, window=window)
     hand.until(lambda frame: frame.kind == "D" and frame.payload == b"items")
     return Sent(hand)
@@ -79,13 +79,13 @@ def send(
 
 
 def test_packed_size() -> None:
-    """It is sent once to every node of a report, and is part of a launcher's argument if nothing can be sent."""
+    """The extension is sent to every node of a report, or is part of an argument if the agent cannot receive orders."""
     assert len(agent.extension()) < 24 * 1024
     assert len(agent.extension(archive=True)) < 28 * 1024
 
 
 def test_python_3_6_is_enough(tmp_path: Path) -> None:
-    """The syntax and the modules used are those of Python 3.6."""
+    """The extension uses only syntax and modules of Python 3.6."""
     path = tmp_path / "extension.py"
     path.write_text(TEXT)
     result = subprocess.run(
@@ -96,7 +96,7 @@ def test_python_3_6_is_enough(tmp_path: Path) -> None:
 
 
 def test_every_name_is_defined_once() -> None:
-    """All modules of the agent and of this part share a namespace: a second definition would replace the first."""
+    """All modules of the agent and of the extension share a namespace: a second definition would replace the first."""
     nodes = ast.parse(f"{agent.text()}\n{TEXT}").body
     names = [node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     names += [ast.unparse(target) for node in nodes if isinstance(node, ast.Assign) for target in node.targets]
@@ -104,7 +104,7 @@ def test_every_name_is_defined_once() -> None:
 
 
 def test_paths_and_commands(hand: HandAgent, tmp_path: Path) -> None:
-    """Files, patterns of the kernel as one file, commands with pipes and quotes, exit status, what is absent."""
+    """Files, kernel files joined into one, commands with pipes and quotes, exit statuses, conditions, denied files."""
     (tmp_path / "a.log").write_text("one\n")
     (tmp_path / "b.log").write_text("two")
     (tmp_path / "link").symlink_to("/etc/shadow")
@@ -137,15 +137,15 @@ def test_paths_and_commands(hand: HandAgent, tmp_path: Path) -> None:
 
 
 def test_low_priority(hand: HandAgent) -> None:
-    """Everything on the node has a higher priority, for processors and disks."""
+    """Commands run at the lowest CPU priority and a low disk priority."""
     sent = read(hand, Item(id="nice", title="", commands=(("nice",), ("ionice",))))
     assert sent.files["nice"] == b"19\n"
     assert sent.files["ionice"] == b"best-effort: prio 7\n"
 
 
 @pytest.mark.parametrize("keep", ["head", "tail"])
-def test_limits_are_marked(hand: HandAgent, tmp_path: Path, keep: str) -> None:
-    """What exceeds the limit is cut at a line, and the missing bytes are reported."""
+def test_truncation_is_reported(hand: HandAgent, tmp_path: Path, keep: str) -> None:
+    """Text beyond the limit is cut at a line, and the number of missing bytes is reported."""
     lines = [f"line {number:06}\n" for number in range(20_000)]
     (tmp_path / "log").write_text("".join(lines))
     sent = read(
@@ -164,7 +164,7 @@ def test_limits_are_marked(hand: HandAgent, tmp_path: Path, keep: str) -> None:
     assert [sent.done[number][0] for number in range(3)] == ["truncated", "truncated", "complete"]
 
 
-def test_secrets_that_the_limit_cuts(hand: HandAgent, tmp_path: Path) -> None:
+def test_secrets_that_are_truncated_are_masked(hand: HandAgent, tmp_path: Path) -> None:
     """A tail that begins inside a private key does not reveal the rest of the key."""
     key = "-----BEGIN RSA PRIVATE KEY-----\n" + "MIIEpAIBAAKCAQEA7v6R0canarycanarycanarycanary\n" * 60
     (tmp_path / "log").write_text("x" * 50 + "\n" + key + "-----END RSA PRIVATE KEY-----\n" + "after\n" * 10)
@@ -174,7 +174,7 @@ def test_secrets_that_the_limit_cuts(hand: HandAgent, tmp_path: Path) -> None:
 
 
 def test_many_files_share_a_limit(hand: HandAgent, tmp_path: Path) -> None:
-    """Small files are read whole, large ones get equal parts of the rest."""
+    """Small files are read completely; large ones share the rest of the limit equally."""
     for name, size in (("a", 50_000), ("b", 100), ("c", 50_000)):
         (tmp_path / name).write_text("x" * 9 + "\n" + ("y" * 9 + "\n") * (size // 10 - 1))
     sent = read(hand, Item(id="files", title="", paths=(f"{tmp_path}/*",), limit=20_100))
@@ -185,7 +185,7 @@ def test_many_files_share_a_limit(hand: HandAgent, tmp_path: Path) -> None:
 
 
 def test_hanging_commands_are_killed(hand: HandAgent) -> None:
-    """A command that ignores signals and has children ends at its timeout; what it printed is kept."""
+    """A command that ignores signals is killed with its children at its timeout; its output is kept."""
     mark = f"{time.monotonic_ns()}"
     command = f"trap '' TERM INT HUP; echo begun; (set -m; sleep 987{mark} & wait) & sleep 987{mark}"
     sent = read(
@@ -200,8 +200,8 @@ def test_hanging_commands_are_killed(hand: HandAgent) -> None:
     until(lambda: not is_running(f"sleep 987{mark}"))
 
 
-def test_the_node_has_limits(hand: HandAgent) -> None:
-    """At the time limit of the node, what runs is ended and what waits is not read; the same at its size limit."""
+def test_time_limit_of_the_node(hand: HandAgent) -> None:
+    """At the node's time limit, running items are timed out and waiting items are not read."""
     slow = [
         Item(id=f"slow{number}", title="", commands=(f"echo {number}; sleep 60",), seconds=60) for number in range(6)
     ]
@@ -211,8 +211,8 @@ def test_the_node_has_limits(hand: HandAgent) -> None:
     assert sent.files["echo 0; sleep 60"] == b"0\n"
 
 
-def test_the_size_limit_of_the_node(hand: HandAgent) -> None:
-    """Items get what is left of the node's limit; then they are not read."""
+def test_size_limit_of_the_node(hand: HandAgent) -> None:
+    """Items share the node's size limit; once it is reached, items are not read."""
     large = [Item(id=f"large{n}", title="", commands=(f"yes {n} | head -c 100000",), limit=200_000) for n in range(9)]
     sent = read(hand, *large, size=250_000)
     statuses = [sent.done[number][0] for number in range(9)]
@@ -223,8 +223,8 @@ def test_the_size_limit_of_the_node(hand: HandAgent) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_nothing_stays_when_the_agent_ends(hand: HandAgent, number: signal.Signals) -> None:
-    """Programs end with the agent, however it ends."""
+def test_programs_end_with_the_agent(hand: HandAgent, number: signal.Signals) -> None:
+    """Programs are killed even if the agent itself is killed."""
     mark = f"{time.monotonic_ns()}"
     send(
         hand, [Item(id="hang", title="", commands=(f"trap '' TERM HUP; sleep 986{mark}; sleep 986{mark}",), seconds=60)]
@@ -235,16 +235,16 @@ def test_nothing_stays_when_the_agent_ends(hand: HandAgent, number: signal.Signa
     until(lambda: not is_running(f"sleep 986{mark}"))
 
 
-def test_the_next_program_if_the_first_has_nothing_in_the_window(hand: HandAgent) -> None:
-    """A program without output in the time window counts as empty: the next one is run."""
+def test_the_next_program_runs_if_the_first_has_no_output(hand: HandAgent) -> None:
+    """With `first`, a program without output in the time window is skipped: the next one runs."""
     line = "2026-11-16T05:00:05 from the second"
     item = Item(id="log", title="", commands=("true", f"echo '{line}'; printf '{line}, cut'"), first=True, dated=True)
     sent = read(hand, item, window=Window(MINUTE, MINUTE + dt.timedelta(seconds=9)))
     assert b"".join(sent.files.values()) == f"{line}\n{line}, cut\n".encode()
 
 
-def test_the_time_window(hand: HandAgent, tmp_path: Path) -> None:
-    """Only lines in the window are read, found by bisection; older files are skipped."""
+def test_time_window(hand: HandAgent, tmp_path: Path) -> None:
+    """Only lines in the window are sent; files that were last written before it are skipped."""
     lines = [f"{(MINUTE + dt.timedelta(seconds=n)).isoformat()} host: event {n}\n" for n in range(50_000)]
     (tmp_path / "new.log").write_text("".join(lines))
     (tmp_path / "old.log").write_text(lines[0])
@@ -277,7 +277,7 @@ def test_the_time_window(hand: HandAgent, tmp_path: Path) -> None:
         ("[    1.234567] x", None),
     ],
 )
-def test_times_of_lines(line: str, expected: dt.datetime | None) -> None:
-    """Times as logs write them; one without a year is not in the future."""
+def test_timestamps_of_lines(line: str, expected: dt.datetime | None) -> None:
+    """Timestamps in the formats of common logs; one without a year is never in the future."""
     now = dt.datetime(2026, 11, 16, 6, 0, tzinfo=dt.UTC).timestamp()
     assert time_of(line.encode(), now) == (expected.timestamp() if expected else None)

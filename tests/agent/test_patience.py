@@ -1,4 +1,4 @@
-"""The timeout of an item: time in which it waits for a processor is not counted."""
+"""The timeout of an item: time spent waiting for a CPU is not counted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPIN = "while True: pass"
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
-    """The time, the delay of this process, and whether host and program are busy, as tests set them."""
+    """Settable values for the time, this process's run delay, and whether the host is busy and the program starved."""
     values = {"now": 100.0, "delay": 7.0, "busy": 0.0, "starved": 0.0}
     monkeypatch.setattr(patience, "time", types.SimpleNamespace(monotonic=lambda: values["now"]))
     monkeypatch.setattr(patience, "run_delay", lambda: values["delay"])
@@ -30,8 +30,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     return values
 
 
-def test_an_idle_host(clock: dict[str, float]) -> None:
-    """The time is over after its seconds."""
+def test_timeout_on_an_idle_host(clock: dict[str, float]) -> None:
+    """The timeout is not extended."""
     limit = Patience(2.0, 1000.0)
     clock["now"] += 1.9
     assert not limit.is_over(pid=1)
@@ -41,8 +41,8 @@ def test_an_idle_host(clock: dict[str, float]) -> None:
     assert not limit.is_extended
 
 
-def test_time_without_a_processor_is_not_counted(clock: dict[str, float]) -> None:
-    """Neither that of this process, nor that of a program; both end at the limits."""
+def test_time_without_a_cpu_is_not_counted(clock: dict[str, float]) -> None:
+    """The timeout is extended while this process or a program waits for a CPU, up to a factor and to the deadline."""
     limit = Patience(2.0, 1000.0)
     clock["now"], clock["delay"] = 104.0, 7.0 + 3.0
     assert not limit.is_over(pid=0)
@@ -50,7 +50,7 @@ def test_time_without_a_processor_is_not_counted(clock: dict[str, float]) -> Non
     clock["now"] = 105.0
     assert limit.is_over(pid=0)
     clock["delay"] += 3.0
-    assert limit.is_over(pid=0), "what is over stays over"
+    assert limit.is_over(pid=0), "an expired timeout stays expired"
     limit.restart()
     clock["busy"] = clock["starved"] = 1
     while not limit.is_over(pid=1):
@@ -69,19 +69,19 @@ def test_time_without_a_processor_is_not_counted(clock: dict[str, float]) -> Non
 
 @contextlib.contextmanager
 def running(count: int, program: str, nice: int = 0) -> Iterator[list[int]]:
-    """Processes, and their ids."""
+    """Start processes, yield their ids, and kill them."""
     argv = ["nice", "-n", str(nice), sys.executable, "-S", "-c", program]
-    found = [subprocess.Popen(argv) for _ in range(count)]
+    processes = [subprocess.Popen(argv) for _ in range(count)]
     try:
-        yield [one.pid for one in found]
+        yield [process.pid for process in processes]
     finally:
-        for one in found:
-            one.kill()
-            one.wait()
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
-def test_a_program_that_waits_for_a_processor() -> None:
-    """It could run and did little; one that does not run, or that used its seconds, is not starved."""
+def test_starved_programs_are_detected() -> None:
+    """A runnable program with little CPU time is starved; one that is stopped, or has used its CPU time, is not."""
     with running(2 * (os.cpu_count() or 1), SPIN, 1), running(1, SPIN, 19) as [low]:
         until = time.monotonic() + 30
         while not (is_busy() and is_starved(low, 1000.0)):

@@ -1,4 +1,4 @@
-"""Secrets are masked on the host: cases as data, for the agent, the shell stand-in and command lines."""
+"""Secrets are masked on the host: cases from data files, for the agent, the shell stand-in and command lines."""
 
 from __future__ import annotations
 
@@ -27,45 +27,45 @@ DATA = Path(__file__).parents[1] / "data" / "redaction"
 
 
 def cases(name: str) -> list[Any]:
-    """The cases of one file."""
+    """Load the cases of one data file."""
     return [pytest.param(case, id=case["about"]) for case in json.loads((DATA / f"{name}.json").read_text())]
 
 
 @pytest.mark.parametrize("case", cases("variables"))
 def test_environment_variables(case: dict[str, str]) -> None:
-    """By name, by form and inside addresses and connection strings."""
+    """Secrets are found by name, by format, and inside URLs and connection strings."""
     assert mask_variable(case["name"], case["value"]) == case["masked"]
 
 
 @pytest.mark.parametrize("case", cases("kernel"))
 def test_kernel_arguments(case: dict[str, str]) -> None:
-    """Secrets are masked, everything else stays."""
+    """Secrets are masked, everything else is unchanged."""
     assert mask_kernel_arguments(case["text"]) == case["masked"]
 
 
 @pytest.mark.parametrize("case", cases("mounts"))
 def test_mounts(case: dict[str, str]) -> None:
-    """Sources and options, in each of the kernel's formats."""
+    """Secrets in sources and options are masked, in each of the kernel's formats."""
     assert mask_mounts(case["text"]) == case["masked"]
 
 
 @pytest.mark.parametrize("case", cases("command_lines"))
 def test_command_lines(case: dict[str, list[str]]) -> None:
-    """The wrapped command."""
+    """Secrets in the arguments of the recorded command are masked."""
     assert mask_command_line(case["argv"]) == case["masked"]
     assert "canary" not in " ".join(case["masked"])
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash", "busybox sh"])
 @pytest.mark.parametrize("form", ["kernel", "mounts", "variables"])
-def test_the_stand_in_leaks_no_more(form: str, shell: str) -> None:
-    """It hides every secret of the cases; a text without secrets stays as it is."""
+def test_stand_in_masks_the_same_secrets(form: str, shell: str) -> None:
+    """It masks every secret of the cases; text without secrets is unchanged."""
     script = (Path(agent.__file__).parent / "standin.sh").read_text()
     script = script[script.index("mask() {") : script.index("\n}\n", script.index("mask() {")) + 3]
     for case in json.loads((DATA / f"{form}.json").read_text()):
         text = case.get("text") or "{name}={value}".format(**case).replace("\n", "\\n") + "\n"
         if form == "variables" and is_secret(case["name"]):
-            continue  # the caller hides it
+            continue  # the caller masks it
         argv = [*shell.split(), "-c", f"LC_ALL=C; {script}\nmask {form}"]
         result = subprocess.run(argv, input=text, capture_output=True, text=True, check=True)
         assert "canary" not in result.stdout, case["about"]
@@ -74,7 +74,7 @@ def test_the_stand_in_leaks_no_more(form: str, shell: str) -> None:
 
 
 def test_the_agent_masks_what_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read once, sampled and truncated."""
+    """A file is masked whether it is read once, sampled or truncated."""
     path = tmp_path / "mounts"
     path.write_text("//u:canary@h/x /m cifs rw,password=canary 0 0\nfiler:/data /data nfs4 rw 0 0\n")
     monkeypatch.setitem(MASKED_FILES, str(path), mask_mounts)
@@ -88,8 +88,8 @@ def test_the_agent_masks_what_it_reads(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("shell", ["dash", "bash", "busybox sh"])
 @pytest.mark.parametrize("sed", [b"sed", b"no-such-sed"])
-def test_the_stand_in_masks_or_sends_nothing(shell: str, sed: bytes, tmp_path: Path) -> None:
-    """Where sed is missing, the source is failed."""
+def test_stand_in_without_sed_sends_nothing(shell: str, sed: bytes, tmp_path: Path) -> None:
+    """With sed, secrets are masked; without it, the sources fail."""
     kernel, mounts = tmp_path / "kernel", tmp_path / "mounts"
     kernel.write_text("ro rd.iscsi.password=canary\n")
     mounts.write_text("//u:canary@h/x /m cifs rw 0 0\n")

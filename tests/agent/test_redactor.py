@@ -1,4 +1,4 @@
-"""The redactor of issue reports: cases as data, block borders, repetition, ordinary text."""
+"""The redactor of issue reports: cases from data files, block boundaries, repeated redaction, ordinary text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MARK = re.compile(rb"\*\*\*[0-9a-f]{8}")
 
 
 def load(path: str, key: str) -> list[dict[str, Any]]:
-    """The entries of a data file."""
+    """Load the entries of a data file."""
     return list(tomllib.loads((DATA / path).read_text())[key])
 
 
@@ -29,30 +29,30 @@ CANARIES = [each for each in load("bundle/canaries.toml", "canary") if each["pla
 
 
 def redact(text: bytes, *, size: int = 1 << 20, salt: bytes = SALT) -> tuple[bytes, Redactor]:
-    """Text redacted in blocks of one size."""
+    """Redact a text in blocks of one size."""
     redactor = Redactor(salt)
     parts = [redactor.feed(text[start : start + size]) for start in range(0, len(text), size)]
     return b"".join([*parts, redactor.close()]), redactor
 
 
-def numbered(text: bytes) -> str:
-    """Marks as `{1}`, `{2}` in the order of their first occurrence."""
+def number_marks(text: bytes) -> str:
+    """Replace marks by `{1}`, `{2}` in the order of their first occurrence."""
     seen: dict[bytes, str] = {}
     return MARK.sub(lambda found: seen.setdefault(found[0], f"{{{len(seen) + 1}}}").encode(), text).decode()
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["about"])
 def test_cases(case: dict[str, str]) -> None:
-    """Each form of text; secrets of the cases contain `canary`."""
+    """Every secret is redacted, and redacting again changes nothing; secrets of the cases contain `canary`."""
     redacted, _ = redact(case["text"].encode())
-    assert numbered(redacted) == case.get("redacted", case["text"])
+    assert number_marks(redacted) == case.get("redacted", case["text"])
     assert b"can" not in redacted or "redacted" not in case
     assert redact(redacted)[0] == redacted
 
 
 @pytest.mark.parametrize("canary", CANARIES, ids=lambda canary: canary["text"][:60])
 def test_canaries(canary: dict[str, str]) -> None:
-    """The secrets that the lab plants, and the rule that finds each."""
+    """Each secret that the lab plants is found by the expected rule; the text around it is unchanged."""
     redacted, redactor = redact(f"before\n{canary['text']}\nafter\n".encode())
     assert canary["secret"].encode() not in redacted
     assert redacted.startswith(b"before\n")
@@ -62,8 +62,8 @@ def test_canaries(canary: dict[str, str]) -> None:
 
 @settings(max_examples=40)
 @given(st.lists(st.sampled_from(CANARIES), min_size=1, max_size=6), st.integers(1, 400))
-def test_block_borders(canaries: list[dict[str, str]], size: int) -> None:
-    """Blocks of any size give the same text and the same log."""
+def test_block_boundaries(canaries: list[dict[str, str]], size: int) -> None:
+    """The block size changes neither the redacted text nor the log."""
     text = "".join(f"Nov 16 05:00:00 node1 systemd: started\n{each['text']}\n" for each in canaries).encode()
     whole, redactor = redact(text)
     pieces, other = redact(text, size=size)
@@ -76,7 +76,7 @@ def test_block_borders(canaries: list[dict[str, str]], size: int) -> None:
 @settings(max_examples=40)
 @given(st.lists(st.sampled_from(CASES), min_size=1, max_size=4), st.lists(st.integers(1, 200), min_size=1, max_size=40))
 def test_any_division_into_blocks(cases: list[dict[str, str]], sizes: list[int]) -> None:
-    """However a text with secrets over several lines is divided, the result and the log are those of the whole."""
+    """Splitting a text with multi-line secrets into blocks changes neither the result nor the log."""
     text = "".join(case["text"] for case in cases).encode()
     whole, redactor = redact(text)
     other, at = Redactor(SALT), 0
@@ -89,8 +89,8 @@ def test_any_division_into_blocks(cases: list[dict[str, str]], sizes: list[int])
     assert other.log == redactor.log
 
 
-def test_a_long_block() -> None:
-    """A block scalar ends where its indentation does, however long it is."""
+def test_long_block_scalar() -> None:
+    """A block scalar of any length ends where its indentation ends."""
     redacted, _ = redact(b"password: |\n" + b"  canary line\n" * 3000 + b"user: me\n")
     assert b"canary" not in redacted
     assert redacted.endswith(b"\nuser: me\n")
@@ -131,7 +131,7 @@ FRAGMENTS = st.sampled_from(
 @given(st.lists(FRAGMENTS, max_size=30), st.integers(1, 50))
 @example(["password", "=", '"', "x1", "'"], 3)
 def test_redacting_twice_changes_nothing(parts: list[str], size: int) -> None:
-    """Also for text that is no valid form of anything, in blocks of any size."""
+    """Redacting redacted text changes nothing, even if the text is malformed, in blocks of any size."""
     text = "".join(parts).encode()
     once, _ = redact(text)
     assert redact(text, size=size)[0] == once
@@ -143,20 +143,20 @@ def test_redacting_twice_changes_nothing(parts: list[str], size: int) -> None:
 @settings(max_examples=100)
 @given(st.text(st.characters(codec="utf-8", exclude_characters="@$%"), max_size=300))
 def test_text_without_hints_is_unchanged(text: str) -> None:
-    """Arbitrary text, unless it happens to contain a name of a secret."""
+    """Arbitrary text is unchanged, unless the log has an entry."""
     data = text.encode()
     redacted, redactor = redact(data)
     assert redacted == data or redactor.log
 
 
-def test_binary_data_passes() -> None:
-    """Bytes that are not text, and lines without an end."""
+def test_binary_data_is_unchanged() -> None:
+    """Bytes that are not text are not redacted."""
     data = bytes(range(256)) * 100
     assert redact(data, size=1000)[0] == data
 
 
 def test_a_very_long_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A very long line is redacted in pieces, and does not need its size in memory."""
+    """A very long line is redacted in pieces; the redactor buffers only a part of it."""
     longest = 1 << 16
     monkeypatch.setattr(redactor_module, "LONGEST_LINE", longest)
     item = b'{"name": "x", "password": "canary123", "n": 1}, '
@@ -173,16 +173,16 @@ def test_a_very_long_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert most < longest + (1 << 14)
 
 
-def test_log_has_the_place_and_not_the_secret() -> None:
-    """Rule, first line, count and mark; equal secrets are one entry."""
+def test_log_entries() -> None:
+    """An entry has the rule, first line, count and mark; equal secrets are one entry."""
     redacted, redactor = redact(b"a\ntoken=canary1\nb\nc token=canary1 --password canary2\n")
     assert [(rule, line, count) for rule, line, count, _ in redactor.log] == [("setting", 2, 2), ("option", 4, 1)]
     for _, line, _, mark in redactor.log:
         assert mark.encode() in redacted.splitlines()[line - 1]
 
 
-def test_no_replacement_is_missing_in_a_full_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the limit, one entry without a mark counts all further secrets of a rule."""
+def test_full_log_counts_further_replacements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limit, one entry per rule, without a mark, counts all further secrets."""
     monkeypatch.setattr(redactor_module, "MOST_REDACTIONS", 2)
     redactor = Redactor(b"salt")
     words = ["first", "second", "third", "fourth", "first", "third"]
@@ -194,13 +194,13 @@ def test_no_replacement_is_missing_in_a_full_log(monkeypatch: pytest.MonkeyPatch
 
 
 def test_marks_depend_on_the_salt() -> None:
-    """Without the salt of the run a mark cannot be guessed."""
+    """The same secret has the same mark in one run, and another mark in another run."""
     one, other = redact(b"token=canary1\n")[0], redact(b"token=canary1\n", salt=b"another")[0]
     assert one != other
     assert redact(b"token=canary1\n")[0] == one
 
 
 def test_every_line_of_arguments_is_parsed() -> None:
-    """Single-dash options are not a hint in ordinary text, but are read in process lists."""
+    """In process lists, single-dash options are recognized as well."""
     redactor = Redactor(SALT, "arguments")
     assert b"canary" not in redactor.feed(b"java -password canary1 x\n") + redactor.close()

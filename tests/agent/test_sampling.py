@@ -1,4 +1,4 @@
-"""How the agent and the stand-in sample: failures stay local, marks read everything, nothing is left behind."""
+"""Sampling by the agent and the stand-in: failures affect one source, marks read all sources, no process remains."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ from tests.support.waits import SECONDS, until
 
 SHELLS = ["dash", "bash", "busybox"]
 SOURCES = Plan((catalogue.source("loadavg"),) * 4)  # as many as any test here samples
-IN_THE_KERNEL = "import ctypes; libc = ctypes.CDLL(None); libc.vfork() or libc.sleep(60)"  # until its child is gone
+IN_THE_KERNEL = (
+    "import ctypes; libc = ctypes.CDLL(None); libc.vfork() or libc.sleep(60)"  # blocked until its child ends
+)
 Pages = dict[str, tuple[str, str]]
 
 
@@ -59,20 +61,20 @@ def hand() -> Iterator[HandAgent]:
 
 @pytest.fixture
 def out(tmp_path: Path) -> Iterator[int]:
-    """A file that an agent in this process writes to."""
+    """The descriptor of a file to which an agent in this process writes."""
     with (tmp_path / "out").open("wb", buffering=0) as file:
         yield file.fileno()
 
 
 @pytest.fixture
-def own(out: int, monkeypatch: pytest.MonkeyPatch) -> Agent:
-    """An agent in this process that writes to a file; its loop does not run."""
+def local_agent(out: int, monkeypatch: pytest.MonkeyPatch) -> Agent:
+    """An agent in this process that writes to a file; its event loop does not run."""
     monkeypatch.setattr(os, "nice", lambda _: 0)
     return Agent(Out(out, binary), b"", [])
 
 
 def samples(hand: HandAgent) -> list[dict[int, Pages]]:
-    """The samples so far: by source, status and text of each page."""
+    """Decode the samples so far: status and text of each page, by source."""
     unpacker, found, before, lost = Unpacker(SOURCES), [], dict[int, Pages](), list[int]()
     unpacker.on_lost = lambda source, _: lost.append(source)
     for frame in hand.frames:
@@ -87,17 +89,17 @@ def samples(hand: HandAgent) -> list[dict[int, Pages]]:
     return found
 
 
-def left_of(session: int) -> list[str]:
-    """The living processes of a session."""
-    listing = subprocess.run(
+def processes_of(session: int) -> list[str]:
+    """The processes of a session, without zombies."""
+    result = subprocess.run(
         ["ps", "-s", str(session), "-o", "stat=,args="], capture_output=True, text=True, check=False
     )
-    return [line[:80] for line in listing.stdout.splitlines() if not line.startswith("Z")]
+    return [line[:80] for line in result.stdout.splitlines() if not line.startswith("Z")]
 
 
 @pytest.mark.parametrize("fate", ["exec sleep 1000", "exit 3"])
 def test_a_kept_program_that_hangs_or_dies_is_restarted(hand: HandAgent, tmp_path: Path, fate: str) -> None:
-    """Its last output is not repeated for ever: a status replaces it until the new process writes."""
+    """Its last output is not repeated forever: a status replaces it until the new process writes."""
     program = tmp_path / "wedged"
     program.write_text(f"#!/bin/sh\necho process $$\n{fate}\n")
     program.chmod(0o755)
@@ -114,14 +116,14 @@ def test_a_kept_program_that_hangs_or_dies_is_restarted(hand: HandAgent, tmp_pat
     hand.order("stop")
     hand.kind("E")
     pids = [int(output.split()[1]) for output in set(outputs)]
-    until(lambda: not any(map(left_of, pids)))
+    until(lambda: not any(map(processes_of, pids)))
 
 
 @pytest.mark.parametrize(("exists", "few"), [(False, True), (True, False), (True, True)])
 def test_a_kept_program_that_does_not_start(hand: HandAgent, tmp_path: Path, *, exists: bool, few: bool) -> None:
-    """A host without the program does not have the source; a program that cannot load its libraries has failed.
+    """Without the program the source is absent; a program that cannot load its libraries has failed.
 
-    Where few files may be open, that is the reason, and the failure says nothing about the host.
+    If the limit of open files is low, the failure has that as its reason.
     """
     hand.kind("H")
     if few:
@@ -148,9 +150,9 @@ def test_a_kept_program_that_does_not_start(hand: HandAgent, tmp_path: Path, *, 
     [("import time; time.sleep(0.3)", SECONDS, 0), ("import time; time.sleep(60)", 0.5, 0), (IN_THE_KERNEL, 0.5, 1)],
 )
 def test_a_child_that_ends_slowly_is_not_stuck(
-    own: Agent, monkeypatch: pytest.MonkeyPatch, program: str, leaving: float, stuck: int
+    local_agent: Agent, monkeypatch: pytest.MonkeyPatch, program: str, leaving: float, stuck: int
 ) -> None:
-    """A killed child may have to release a driver; only one that is still blocked in the kernel is stuck."""
+    """A killed child may take time to release a driver; only one that stays blocked in the kernel is stuck."""
     monkeypatch.setattr(loop, "LEAVING", leaving)
     argv = [sys.executable, "-c", f"print(flush=True); {program}"]
     child = subprocess.Popen(argv, start_new_session=True, stdout=subprocess.PIPE)
@@ -158,18 +160,18 @@ def test_a_child_that_ends_slowly_is_not_stuck(
         assert child.stdout is not None
         child.stdout.readline()  # while Python starts, it may be waiting for a disk
         child.stdout.close()
-        own.dying = [child.pid]
+        local_agent.dying = [child.pid]
         until(lambda: not stuck or is_stuck(child.pid))
-        own.goodbye()
+        local_agent.goodbye()
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
-    assert b"stuck=%d\n" % stuck in own.out.waiting
+    assert b"stuck=%d\n" % stuck in local_agent.out.waiting
 
 
-def test_a_child_is_killed_before_it_has_a_group_of_its_own() -> None:
-    """The agent may end between its fork and its first step."""
+def test_kill_a_child_without_a_process_group_of_its_own() -> None:
+    """The agent may have to kill a child between fork and setsid; a reaped child is not signalled."""
     with subprocess.Popen(["sleep", "60"]) as process:
         child = Loop.__new__(Loop)
         child.pid = process.pid
@@ -179,8 +181,8 @@ def test_a_child_is_killed_before_it_has_a_group_of_its_own() -> None:
         assert process.wait(SECONDS) == -signal.SIGKILL
 
 
-def test_a_flood_keeps_the_last_complete_lines() -> None:
-    """A program that writes more than its limit loses its oldest lines."""
+def test_excess_output_of_a_kept_program_drops_the_oldest_lines() -> None:
+    """A program that writes more than its limit keeps its last complete lines."""
     kept = Loop.__new__(Loop)
     kept.err, kept.source = bytearray(), Source("0", "1", "10", "1000")
     kept.out = bytearray(b"1234\n5678\n90\n")
@@ -191,8 +193,8 @@ def test_a_flood_keeps_the_last_complete_lines() -> None:
     assert not kept.out
 
 
-def test_a_file_that_blocks_affects_its_own_source_only(hand: HandAgent, tmp_path: Path) -> None:
-    """The others are sampled on every beat, pings are answered, and the agent ends without leaving a child."""
+def test_a_file_that_blocks_affects_only_its_source(hand: HandAgent, tmp_path: Path) -> None:
+    """Other sources are sampled on every beat, pings are answered, and the agent leaves no stuck child."""
     os.mkfifo(tmp_path / "blocks")
     (tmp_path / "answers").write_text("here\n")
     hand.order("source 0 1 4096 300", "read /proc/loadavg", "source 1 1 4096 300", f"read {tmp_path}/blocks")
@@ -217,7 +219,7 @@ def test_a_file_that_blocks_affects_its_own_source_only(hand: HandAgent, tmp_pat
 
 
 def test_no_reader_child_without_files(hand: HandAgent, tmp_path: Path) -> None:
-    """A host without files that may block has no child for them; files that appear later are found."""
+    """The agent starts a child for files that may block only when there are such files; new files are found."""
     children = Path(f"/proc/{hand.process.pid}/task/{hand.process.pid}/children")
     hand.order(
         "source 0 1 4096 300", "read /proc/loadavg", "source 1 1 4096 60000", f"read {tmp_path}/*", "sample 20000000"
@@ -233,7 +235,7 @@ def test_no_reader_child_without_files(hand: HandAgent, tmp_path: Path) -> None:
 
 
 def test_a_mark_reads_all_sources(hand: HandAgent) -> None:
-    """Sources that are not sampled on every beat are sampled at the edges of phases."""
+    """Sources that are not sampled on every beat are sampled when a phase starts or ends."""
     hand.order("source 0 1 4096 300", "read /proc/loadavg", "source 1 10 4096 300", "read /proc/uptime")
     hand.order("sample 500000000")
     for _ in range(2):
@@ -247,7 +249,7 @@ def test_a_mark_reads_all_sources(hand: HandAgent) -> None:
 
 
 def test_a_file_of_two_sources_is_read_and_sent_once(hand: HandAgent) -> None:
-    """The second has the pages and clocks of the first; a source with another limit is read separately."""
+    """The second source has the text and time of the first; a source with another limit is read separately."""
     hand.order("source 0 1 4096 300", "read /proc/uptime", "source 1 1 4096 300", "read /proc/uptime")
     hand.order("source 2 1 8192 300", "read /proc/uptime", "sample 20000000")
     for _ in range(20):
@@ -261,17 +263,17 @@ def test_a_file_of_two_sources_is_read_and_sent_once(hand: HandAgent) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "beats"), [(0.5, 10), (1, 10), (4, 2), (10, 1), (60, 1)])
-def test_the_longest_time_between_samples(own: Agent, seconds: float, beats: int) -> None:
-    """At long intervals every beat reads all sources, so that short runs have rates; the catalogue agrees."""
-    own.obey("source\t0\t10\t4096\t300")
-    own.obey(f"sample\t{int(seconds * 1e9)}")
-    assert own.sources[0].every == catalogue.source("nfs").beats(seconds) == beats
+def test_longest_time_between_samples(local_agent: Agent, seconds: float, beats: int) -> None:
+    """At long intervals every beat reads all sources, so short runs have rates; the catalogue has the same values."""
+    local_agent.obey("source\t0\t10\t4096\t300")
+    local_agent.obey(f"sample\t{int(seconds * 1e9)}")
+    assert local_agent.sources[0].every == catalogue.source("nfs").beats(seconds) == beats
 
 
 def test_a_key_frame_on_request(hand: HandAgent) -> None:
-    """It is sent at once, holds all sources, and can be decoded without any frame before it."""
+    """It is sent immediately, contains all sources, and can be decoded without earlier frames."""
     hand.order("source 0 1 4096 300", "read /proc/uptime", "source 1 10 4096 300", "read /proc/loadavg")
-    hand.order("sample 4000000000000000000")  # a beat is far away
+    hand.order("sample 4000000000000000000")  # the next beat is far away
     found = []
     for order in ("mark first", "mark second", "key"):
         hand.order(order)
@@ -289,24 +291,24 @@ def test_a_key_frame_on_request(hand: HandAgent) -> None:
     ],
 )
 def test_key_frames(monkeypatch: pytest.MonkeyPatch, out: int, pid: int, pace: float, keys: list[int]) -> None:
-    """The first sample, then one in sixty, at different beats on different hosts; more often without orders."""
+    """The first sample and every 60th are key frames, on other beats on other hosts; more often if output is paced."""
     monkeypatch.setattr(os, "nice", lambda _: 0)
-    own = Agent(Out(out, binary, pace), b"", [])
+    local_agent = Agent(Out(out, binary, pace), b"", [])
     monkeypatch.setattr(os, "getpid", lambda: pid)
-    own.obey("source\t0\t1\t4096\t300")
-    own.obey("read\t/proc/loadavg")
+    local_agent.obey("source\t0\t1\t4096\t300")
+    local_agent.obey("read\t/proc/loadavg")
     unpacker, found = Unpacker(SOURCES), []
     for beat in range(130):
-        own.take_sample()
-        (frame,) = Decoder().feed(bytes(own.out.waiting))
-        own.out.waiting.clear()
-        unpacker.restart()  # as if this were the first frame
+        local_agent.take_sample()
+        (frame,) = Decoder().feed(bytes(local_agent.out.waiting))
+        local_agent.out.waiting.clear()
+        unpacker.restart()  # decode it as if it were the first frame
         found += [beat] if list(unpacker.beat(frame.payload, 0, 0)) else []
     assert found == keys
 
 
-def test_many_files(tmp_path: Path) -> None:
-    """More files than select(2) supports are sampled, and facts can be read afterwards."""
+def test_more_files_than_select_supports(tmp_path: Path) -> None:
+    """The files are sampled, and facts can be read afterwards."""
     for number in range(1100):
         (tmp_path / str(number)).write_text("1\n")
     limited = ["sh", "-c", 'ulimit -n 1024; exec "$@"', "sh", *PYTHON, "binary"]
@@ -324,34 +326,34 @@ def test_many_files(tmp_path: Path) -> None:
 
 
 def test_a_long_kernel_file() -> None:
-    """It is read beyond the first page that the kernel returns."""
+    """The file is read beyond the first page that the kernel returns."""
     assert len(slurp("/proc/kallsyms", 20_000)) > 19_000
 
 
-def test_a_clock_that_is_set_back(own: Agent) -> None:
-    """The next beat is planned again, by the new time."""
-    own.interval, own.next = 10**9, time.time_ns() + 3600 * 10**9
-    assert own.seconds_left() < 2
-    assert own.next < time.time_ns() + 2 * 10**9
+def test_clock_set_back(local_agent: Agent) -> None:
+    """The next beat is scheduled again by the new time."""
+    local_agent.interval, local_agent.next = 10**9, time.time_ns() + 3600 * 10**9
+    assert local_agent.seconds_left() < 2
+    assert local_agent.next < time.time_ns() + 2 * 10**9
 
 
-def test_beats_that_are_late_or_missed(own: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are counted, by more than a tenth of the interval or by whole ones, and the next is on the grid again."""
+def test_late_and_missed_beats_are_counted(local_agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beats are late after a tenth of the interval and missed after whole intervals; the next one is aligned again."""
     clock = 10**18 + 3
     monkeypatch.setattr(loop, "now", lambda: (0, clock))
-    own.obey("clock\t30000000")
-    own.obey("sample\t100000000")
-    planned = []
-    for behind in (0, 9, 11, 0, 250, 0):  # milliseconds
-        planned.append((own.next + 30_000_000 - 10**18) / 1e8)
-        clock = own.next + behind * 10**6
-        own.beat()
-    assert planned == [1, 2, 3, 4, 5, 8]
-    assert (own.late, own.missed) == (2, 2)
+    local_agent.obey("clock\t30000000")
+    local_agent.obey("sample\t100000000")
+    scheduled = []
+    for delay in (0, 9, 11, 0, 250, 0):  # milliseconds
+        scheduled.append((local_agent.next + 30_000_000 - 10**18) / 1e8)
+        clock = local_agent.next + delay * 10**6
+        local_agent.beat()
+    assert scheduled == [1, 2, 3, 4, 5, 8]
+    assert (local_agent.late, local_agent.missed) == (2, 2)
 
 
-def test_beats_that_pass_while_sources_are_read(own: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are missed as well."""
+def test_beats_missed_while_sources_are_read(local_agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beats that pass while a sample is taken are counted as missed."""
     clock = 10**18
 
     def take() -> None:
@@ -359,11 +361,11 @@ def test_beats_that_pass_while_sources_are_read(own: Agent, monkeypatch: pytest.
         clock += 3 * 10**8 + 1
 
     monkeypatch.setattr(loop, "now", lambda: (0, clock))
-    monkeypatch.setattr(own, "take_sample", take)
-    own.obey("sample\t100000000")
-    clock = own.next
-    own.beat()
-    assert (own.late, own.missed) == (0, 3)
+    monkeypatch.setattr(local_agent, "take_sample", take)
+    local_agent.obey("sample\t100000000")
+    clock = local_agent.next
+    local_agent.beat()
+    assert (local_agent.late, local_agent.missed) == (0, 3)
 
 
 @pytest.mark.parametrize(
@@ -377,25 +379,25 @@ def test_beats_that_pass_while_sources_are_read(own: Agent, monkeypatch: pytest.
         (500_000, -5 * 10**6, 1),
     ],
 )
-def test_no_beat_is_lost_or_taken_twice_by_a_correction(
-    own: Agent, monkeypatch: pytest.MonkeyPatch, after: int, offset: int, beat: int
+def test_clock_corrections_neither_skip_nor_repeat_a_beat(
+    local_agent: Agent, monkeypatch: pytest.MonkeyPatch, after: int, offset: int, beat: int
 ) -> None:
-    """The planned beat stays the next one, also close to it; if the clock was set, it is planned again. In µs."""
-    own.interval, own.next = 10**9, 6 * 10**9
+    """A small correction keeps the next beat; after a large one, the beat is scheduled again. Parameters in µs."""
+    local_agent.interval, local_agent.next = 10**9, 6 * 10**9
     monkeypatch.setattr(loop, "now", lambda: (0, 5 * 10**9 + after * 1000))
-    own.obey(f"clock\t{offset * 1000}")
-    assert own.next + own.offset == beat * 10**9
+    local_agent.obey(f"clock\t{offset * 1000}")
+    assert local_agent.next + local_agent.offset == beat * 10**9
 
 
-def test_a_useless_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An address of a family that the host lacks, or a name that does not resolve, is skipped."""
+def test_unusable_addresses_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address that cannot be resolved is not an error; without another one, there is no connection."""
     from rollbook.agent import agent as module
 
     monkeypatch.setattr(module, "CONNECT", 0.1)
     assert not module.connect(9, ["no:such:address"], b"token", b"0 - host", near=True)
 
 
-def test_no_process_can_be_started(own: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fork_failure(local_agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the sources that need a process fail; the agent continues."""
 
     def fork() -> int:
@@ -403,46 +405,48 @@ def test_no_process_can_be_started(own: Agent, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(os, "fork", fork)
     for line in ("source 0 0 4096 300", "run sh -c x", "source 1 0 4096 300", "read /proc/uptime", "go now"):
-        own.obey(line.replace(" ", "\t"))
-    own.step()
-    while own.children:
-        own.children[0].end(timed_out=True)
-    own.step()
-    assert not own.phases
-    assert own.out.seq == 3  # both readings and the end of the phase
-    own.sources[1].every = 1
-    own.sources[1].asks = [["read", "/sys/devices/*"]]
-    own.take_sample()
-    assert own.reader
-    own.reader.end(timed_out=True)
-    assert own.out.seq == 4
+        local_agent.obey(line.replace(" ", "\t"))
+    local_agent.step()
+    while local_agent.children:
+        local_agent.children[0].end(timed_out=True)
+    local_agent.step()
+    assert not local_agent.phases
+    assert local_agent.out.seq == 3  # both readings and the end of the phase
+    local_agent.sources[1].every = 1
+    local_agent.sources[1].asks = [["read", "/sys/devices/*"]]
+    local_agent.take_sample()
+    assert local_agent.reader
+    local_agent.reader.end(timed_out=True)
+    assert local_agent.out.seq == 4
 
 
 @pytest.mark.parametrize("what", ["open", "scandir"])
-def test_no_descriptor_is_left(own: Agent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str) -> None:
-    """A file or directory that cannot be opened is failed with the reason, read once or sampled; not absent."""
+def test_no_file_descriptor_is_available(
+    local_agent: Agent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str
+) -> None:
+    """A file or directory that cannot be opened is failed with the reason, not absent, whether read once or sampled."""
     (tmp_path / "files").mkdir()
     (tmp_path / "files/one").write_text("1\n")
-    own.obey("source\t0\t1\t4096\t300")
-    own.obey(f"read\t{tmp_path}/files/*")
-    source = own.sources[0]
+    local_agent.obey("source\t0\t1\t4096\t300")
+    local_agent.obey(f"read\t{tmp_path}/files/*")
+    source = local_agent.sources[0]
 
-    def none_left(*_: object) -> int:
+    def fail(*_: object) -> int:
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, what, none_left)
+        patch.setattr(os, what, fail)
         bodies = [source.pages(Tree()), source.sample()]
     for body in bodies:
         assert {(status, data) for _, status, data in split_pages(body)} == {("failed", SHORTAGES[errno.EMFILE])}
         frame = Frame("R", 0, 1, 1, b"0 now - 1 \nok 2 /proc/loadavg\n1\n" + body)
         found = read_frame(frame, SOURCES)
         assert (found.status, found.note, found.starved) == ("failed", SHORTAGES[errno.EMFILE].decode(), True)
-    assert {status for _, status, _ in split_pages(source.sample())} == {"ok"}, "the next beat looks again"
+    assert {status for _, status, _ in split_pages(source.sample())} == {"ok"}, "the next sample opens it again"
 
 
-def test_a_host_without_processes_is_partial() -> None:
-    """A program that could not be started has not given an answer, unlike one that reported an error."""
+def test_a_host_that_cannot_start_processes_is_partial() -> None:
+    """A program that could not be started returned no data, unlike one that reported an error."""
     plan = Plan((catalogue.source("time_sync"),))
     for page, expected in ((b"failed 0 x\n", "complete"), (b"failed 27 x\nno process could be started", "partial")):
         visit = Visit(Host("a"), plan, hello={"kind": "python"})
@@ -451,25 +455,25 @@ def test_a_host_without_processes_is_partial() -> None:
 
 
 @pytest.mark.parametrize(("limit", "reason"), [(16, FEW_FILES), (1024, b""), (-1, b"")])
-def test_a_program_that_fails_with_few_files(
-    own: Agent, monkeypatch: pytest.MonkeyPatch, limit: int, reason: bytes
+def test_a_program_that_fails_with_a_low_open_file_limit(
+    local_agent: Agent, monkeypatch: pytest.MonkeyPatch, limit: int, reason: bytes
 ) -> None:
-    """Read once, its page has that reason: a GPU whose program cannot load its libraries is not absent."""
+    """The page has that reason: a GPU whose program cannot load its libraries is not absent."""
     monkeypatch.setattr(os, "sysconf", lambda _: limit)
     sent: list[bytes] = []
-    monkeypatch.setattr(own, "reading", lambda _source, _phase, pages, *_: sent.append(pages))
+    monkeypatch.setattr(local_agent, "reading", lambda _source, _phase, pages, *_: sent.append(pages))
     for line in ("source 0 0 4096 5000", "run false", "go now"):
-        own.obey(line.replace(" ", "\t"))
-    own.step()
-    [child] = own.children
+        local_agent.obey(line.replace(" ", "\t"))
+    local_agent.step()
+    [child] = local_agent.children
     while not sent:
         for fd in select.select(list(child.fds), [], [], 60)[0]:
             child.readable(fd)
     assert [(status, data) for _, status, data in split_pages(sent[0])] == [("failed", reason)]
 
 
-def test_files_beside_a_program_may_block(own: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child reads them: the agent continues, and the output of the program is sent."""
+def test_files_of_a_source_with_a_program_may_block(local_agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child reads the files: the agent continues, and the output of the program is sent."""
     parent = os.getpid()
 
     def pages(*_: object) -> bytes:
@@ -479,15 +483,15 @@ def test_files_beside_a_program_may_block(own: Agent, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Source, "pages", pages)
     for line in ("source 0 0 4096 300", "run echo here", "read /blocks", "go now"):
-        own.obey(line.replace(" ", "\t"))
-    own.step()
-    walk, program = own.children
+        local_agent.obey(line.replace(" ", "\t"))
+    local_agent.step()
+    walk, program = local_agent.children
     assert isinstance(walk, Walk)
     while program.fds:
         program.readable(next(iter(program.fds)))
     walk.end(timed_out=True)
-    own.step()
-    reading, end = Decoder().feed(bytes(own.out.waiting))
+    local_agent.step()
+    reading, end = Decoder().feed(bytes(local_agent.out.waiting))
     head, _, body = zlib.decompress(reading.payload).partition(b"\n")
     assert head.startswith(b"0 now timed-out ")
     assert body == b"timed-out 0 /blocks\nok 5 echo here\nhere\n"
@@ -495,8 +499,8 @@ def test_files_beside_a_program_may_block(own: Agent, monkeypatch: pytest.Monkey
     os.waitpid(walk.pid, 0)
 
 
-def test_files_beside_a_program_come_first(hand: HandAgent, tmp_path: Path) -> None:
-    """In any order of reading; without files there is no page for them."""
+def test_files_of_a_source_precede_its_program_output(hand: HandAgent, tmp_path: Path) -> None:
+    """Pages of files come first even if the program is ordered first; without matching files there is no page."""
     (tmp_path / "file").write_text("here\n")
     hand.order("source 0 0 4096 60000", "run echo there", f"read {tmp_path}/file")
     hand.order("source 1 0 4096 60000", "run echo there", f"read {tmp_path}/no*", "go now")
@@ -507,7 +511,7 @@ def test_files_beside_a_program_come_first(hand: HandAgent, tmp_path: Path) -> N
 
 
 def test_a_parent_that_ignores_sigchld() -> None:
-    """The agent can still wait for its own children."""
+    """If the agent's parent ignores SIGCHLD, the agent can still wait for its own children."""
     with HandAgent(["env", "--ignore-signal=CHLD", *PYTHON, "binary"]) as hand:
         hand.order("source 0 0 4096 60000", "read /proc/loadavg", "run true", "go now")
         hand.kind("D")
@@ -515,8 +519,8 @@ def test_a_parent_that_ignores_sigchld() -> None:
         hand.kind("E")
 
 
-def test_phases_end_at_once_and_once(hand: HandAgent) -> None:
-    """Two phases do not wait for each other, and `then` returns at once when nothing is in progress."""
+def test_phases_do_not_wait_for_each_other(hand: HandAgent) -> None:
+    """Two phases read the sources independently, and `then` returns immediately when no phase is in progress."""
     hand.order("source 0 0 4096 60000", "run no-such-program", "go one", "go two")
     hand.until(lambda frame: frame.kind == "D" and frame.payload == b"two")
     assert sum(frame.kind in "RZ" for frame in hand.frames) == 2
@@ -525,45 +529,47 @@ def test_phases_end_at_once_and_once(hand: HandAgent) -> None:
     hand.kind("P")
 
 
-def test_a_full_queue_is_reported_once(own: Agent) -> None:
-    """Skipped samples do not fill it further."""
-    own.interval, own.next = 10**9, time.time_ns()
-    own.out.waiting = bytearray(QUEUE_LIMIT)
+def test_a_full_queue_is_reported_once(local_agent: Agent) -> None:
+    """Skipped samples do not add further frames to a full queue."""
+    local_agent.interval, local_agent.next = 10**9, time.time_ns()
+    local_agent.out.waiting = bytearray(QUEUE_LIMIT)
     for _ in range(5):
-        own.beat()
-    assert own.thinned == 5
-    assert own.out.seq == 1
+        local_agent.beat()
+    assert local_agent.thinned == 5
+    assert local_agent.out.seq == 1
 
 
-def test_children_are_not_timed_out_while_the_queue_is_full(own: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The agent does not read them then, so that time does not count."""
+def test_children_are_not_timed_out_while_the_queue_is_full(
+    local_agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent does not read from children then, so their deadlines are postponed."""
     child = Loop.__new__(Loop)
     child.fds, child.deadline = {}, 1000.0
-    own.children = [child]
-    own.out.waiting, own.out.due, own.out.pace = bytearray(QUEUE_LIMIT), float("inf"), 1.0
+    local_agent.children = [child]
+    local_agent.out.waiting, local_agent.out.due, local_agent.out.pace = bytearray(QUEUE_LIMIT), float("inf"), 1.0
 
     def nothing_ready(*_: object) -> tuple[list[int], list[int], list[int]]:
         time.sleep(0.1)
         return [], [], []
 
     monkeypatch.setattr("select.select", nothing_ready)
-    own.wait()
+    local_agent.wait()
     assert child.deadline >= 1000.1
 
 
-def test_a_connection_may_break_in_any_way(own: Agent) -> None:
-    """Every error means that the collector is gone."""
-    own.out.fd = os.open("/dev/full", os.O_WRONLY)
-    own.hello()
+def test_every_write_error_is_a_connection_error(local_agent: Agent) -> None:
+    """Any write error means that the connection to the collector is lost."""
+    local_agent.out.fd = os.open("/dev/full", os.O_WRONLY)
+    local_agent.hello()
     try:
         with pytest.raises(ConnectionError):
-            own.out.flush()
+            local_agent.out.flush()
     finally:
-        os.close(own.out.fd)
+        os.close(local_agent.out.fd)
 
 
 def stand_in(shell: str, tmp_path: Path, interval: float = 600) -> HandAgent:
-    """The stand-in under this shell in its own session, after its first sample of a file."""
+    """Start the stand-in under this shell in its own session, and wait for its first sample of a file."""
     program = shutil.which(shell)
     assert program
     (tmp_path / "sh").symlink_to(program)
@@ -579,10 +585,10 @@ def stand_in(shell: str, tmp_path: Path, interval: float = 600) -> HandAgent:
 
 @pytest.mark.parametrize("how", ["stop", "stdin", signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_stand_in_leaves_nothing_behind(shell: str, how: str | signal.Signals, tmp_path: Path) -> None:
-    """It ends at once, without waiting for its pause, with its sampler and the `sleep` of the sampler."""
+def test_stand_in_leaves_no_processes(shell: str, how: str | signal.Signals, tmp_path: Path) -> None:
+    """The stand-in, its sampler and the sampler's `sleep` end immediately, not only at the next sample."""
     with stand_in(shell, tmp_path) as hand:
-        until(lambda: any("sleep" in line for line in left_of(hand.process.pid)))
+        until(lambda: any("sleep" in line for line in processes_of(hand.process.pid)))
         assert hand.process.stdin is not None
         if how == "stop":
             hand.order("stop")
@@ -592,12 +598,12 @@ def test_the_stand_in_leaves_nothing_behind(shell: str, how: str | signal.Signal
         elif isinstance(how, signal.Signals):
             hand.process.send_signal(how)
         hand.process.wait(SECONDS)
-        until(lambda: not left_of(hand.process.pid))
+        until(lambda: not processes_of(hand.process.pid))
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_stand_in_samples_at_marks(shell: str, tmp_path: Path) -> None:
-    """At any time, not only when the next beat is due."""
+def test_stand_in_samples_at_marks(shell: str, tmp_path: Path) -> None:
+    """A mark causes a sample at any time, not only when the next beat is due."""
     with stand_in(shell, tmp_path) as hand:
         for _ in range(20):
             hand.order("mark here")
@@ -606,8 +612,8 @@ def test_the_stand_in_samples_at_marks(shell: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("quick", ["$((number % 2)) = 0", "$number -gt 3"], ids=["every second", "the first three"])
-def test_the_stand_in_is_delayed_between_its_clocks(shell: str, quick: str, tmp_path: Path) -> None:
-    """A pause between the reads is not a clock that was set, also where the first pair is in doubt."""
+def test_stand_in_tolerates_delays_between_clock_reads(shell: str, quick: str, tmp_path: Path) -> None:
+    """A delay between reading two clocks does not look like a set clock, even if the first pairs were delayed."""
     real, calls = shutil.which("date"), tmp_path / "calls"
     pause = f"echo >>{calls}; number=$(wc -l <{calls}); [ {quick} ] || sleep 0.2"
     (tmp_path / "date").write_text(f"#!/bin/sh\n{pause}\nexec {real} +%s%N\n")
@@ -624,7 +630,7 @@ def test_the_stand_in_is_delayed_between_its_clocks(shell: str, quick: str, tmp_
 
 WHOLE_SECONDS = """#!/bin/sh
 cd {directory} && echo >>calls
-if [ $(wc -l <calls) -le 3 ]; then # the pair to which others are compared: late, and just when a second begins
+if [ $(wc -l <calls) -le 3 ]; then # the reference pair: delayed, and at the start of a second
     sleep 0.3
     read -r up _ </proc/uptime
     echo $((100 - 1${{up#*.}} % 100)) >ahead
@@ -635,8 +641,8 @@ echo $((1700000000 + (${{up%.*}}${{up#*.}} + $(cat ahead)) / 100))
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_stand_in_is_delayed_and_has_whole_seconds(shell: str, tmp_path: Path) -> None:
-    """A date without nanoseconds is not a clock that was set, at any time in a second."""
+def test_stand_in_tolerates_delays_without_nanoseconds(shell: str, tmp_path: Path) -> None:
+    """A `date` with whole seconds does not look like a set clock, at any time within a second."""
     (tmp_path / "date").write_text(WHOLE_SECONDS.format(directory=tmp_path))
     (tmp_path / "date").chmod(0o755)
     with stand_in(shell, tmp_path) as hand:
@@ -649,8 +655,8 @@ def test_the_stand_in_is_delayed_and_has_whole_seconds(shell: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_stand_in_notices_a_clock_that_was_set(shell: str, tmp_path: Path) -> None:
-    """Also while its reads are delayed."""
+def test_stand_in_detects_a_set_clock(shell: str, tmp_path: Path) -> None:
+    """The step is detected even if each clock read is delayed."""
     ahead = tmp_path / "ahead"
     ahead.write_text("0")
     (tmp_path / "date").write_text(
@@ -668,8 +674,8 @@ def test_the_stand_in_notices_a_clock_that_was_set(shell: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("printed", ["1700000000", "1700000000%N", "1700000000N", "1700000000123456789"])
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_stand_in_works_without_nanoseconds(shell: str, printed: str, tmp_path: Path) -> None:
-    """Seconds are not taken for nanoseconds, whatever the host's `date` prints for an unknown format."""
+def test_stand_in_works_without_nanoseconds(shell: str, printed: str, tmp_path: Path) -> None:
+    """Seconds are not mistaken for nanoseconds, whatever the host's `date` prints for an unknown format."""
     (tmp_path / "date").write_text(f"#!/bin/sh\necho {printed}\n")
     (tmp_path / "date").chmod(0o755)
     with stand_in(shell, tmp_path) as hand:
@@ -677,8 +683,8 @@ def test_the_stand_in_works_without_nanoseconds(shell: str, printed: str, tmp_pa
 
 
 @pytest.mark.parametrize(("shell", "requested", "seconds"), [("dash", 1.1, 2), ("bash", 0.2, 1), ("busybox", 0.2, 1)])
-def test_the_stand_in_samples_in_whole_seconds(shell: str, requested: float, seconds: int, tmp_path: Path) -> None:
-    """Fractions are rounded up, so that it is never faster than requested; beats fall on the clock, or are late."""
+def test_stand_in_samples_in_whole_seconds(shell: str, requested: float, seconds: int, tmp_path: Path) -> None:
+    """Intervals are rounded up, never down; samples are aligned with the clock, or late."""
     with stand_in(shell, tmp_path, requested) as hand:
         walls = [hand.kind("R").wall]
         while len(walls) < 3 or sum(wall / 1e9 % seconds < 0.5 for wall in walls) < 2:
@@ -689,8 +695,8 @@ def test_the_stand_in_samples_in_whole_seconds(shell: str, requested: float, sec
 
 
 @pytest.mark.parametrize("shell", ["", *SHELLS])
-def test_the_cgroup_of_a_slurm_job(shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The own cgroup of the agent is that of the Slurm job, if there is one, not of the step."""
+def test_cgroup_of_a_slurm_job(shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a Slurm job the agent's own cgroup is that of the job, not of the step."""
     for path, expected in (("/slice/job_7/step_0/user/task_0", "/slice/job_7"), ("/user/session-1", "/user/session-1")):
         root = tmp_path / expected.replace("/", "-") / "cgroup"
         (root / path[1:]).mkdir(parents=True)
@@ -712,8 +718,8 @@ def test_the_cgroup_of_a_slurm_job(shell: str, tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(("seconds", "status"), [(1.0, "complete"), (0.2, "partial")])
-def test_a_series_of_the_stand_in(seconds: float, status: str, tmp_path: Path) -> None:
-    """If it cannot sample at the requested interval, its host is partial for that reason and no other."""
+def test_series_of_the_stand_in(seconds: float, status: str, tmp_path: Path) -> None:
+    """If the stand-in cannot sample at the requested interval, the series is partial, only for that reason."""
     start = 17 * 10**17
     script = Script(tmp_path, ["a"], ["loadavg"], round(seconds * 1e9))
     script.connect(kind="sh")
@@ -727,8 +733,8 @@ def test_a_series_of_the_stand_in(seconds: float, status: str, tmp_path: Path) -
     assert series.reason.startswith("a sample every 1 s: there is no Python" if status == "partial" else "")
 
 
-def test_seldom_is_the_same_on_both_sides() -> None:
-    """Sources do not import the agent, so the longest time between two samples of a source is written twice."""
+def test_agent_and_catalogue_define_the_same_seldom() -> None:
+    """Sources do not import the agent, so the longest time between two samples of a source is defined twice."""
     assert loop.SELDOM == base.SELDOM * 10**9
 
 

@@ -1,4 +1,4 @@
-"""The channel against a node that follows the real rules, over a network that loses, repeats and reorders messages."""
+"""The channel with a node that follows the real protocol, over a network that loses, repeats and reorders messages."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ HANDSHAKE = {
 
 
 class Schedule(RuleBasedStateMachine):
-    """Any schedule: messages wait on two wires, from which they are delivered in any order, lost, repeated, damaged.
+    """Random schedules: messages wait on two wires and are delivered in any order, lost, repeated or damaged.
 
-    The socket may drop with all that is on its wires, and the service may pause publication. At the end the network
-    works: both sides must get exactly what the other sent, in order.
+    The socket may drop, with all messages on its wires, and the service may pause publication. At the end the network
+    works: each side must receive exactly what the other sent, in order.
     """
 
     @initialize(handshake=st.booleans(), forgetful=st.booleans())
@@ -63,15 +63,15 @@ class Schedule(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.0, 0.01, 0.3, 2.0]))
     def send(self, seconds: float) -> None:
-        """Time passes, and both sides put on the wire what is due."""
+        """Advance the time; both sides send the messages that are due."""
         self.now += seconds
         self.wires[0].extend(self.channel.outgoing(self.now) + self.channel.tick(self.now))
         self.wires[1].extend(self.node.outgoing(self.now) + self.node.tick(self.now))
 
     @precondition(lambda self: any(self.wires))
     @rule(data=st.data(), fate=st.sampled_from(["deliver", "deliver", "lose", "repeat", "damage"]))
-    def meet(self, data: st.DataObject, fate: str) -> None:
-        """Something happens to any message on a wire."""
+    def handle_message(self, data: st.DataObject, fate: str) -> None:
+        """Deliver, lose, repeat or damage one message of a wire."""
         side = data.draw(st.sampled_from([side for side in (0, 1) if self.wires[side]]))
         place = data.draw(st.integers(0, len(self.wires[side]) - 1))
         message = self.wires[side][place] if fate == "repeat" else self.wires[side].pop(place)
@@ -93,23 +93,23 @@ class Schedule(RuleBasedStateMachine):
         self.events += self.channel.receive(encode(Message(kind=kind)), self.now)
 
     def deliver(self, side: int, message: bytes) -> None:
-        """A message arrives."""
+        """Deliver a message to the channel or to the node."""
         if side:
             self.events += self.channel.receive(message, self.now)
         else:
-            with suppress(ProtocolError):  # the real agent drops it, too
+            with suppress(ProtocolError):  # the real agent drops it as well
                 self.node.receive(message)
 
     @invariant()
-    def nothing_is_invented(self) -> None:
-        """What arrived is a beginning of what was sent."""
+    def received_data_is_a_prefix(self) -> None:
+        """The received data is a prefix of the sent data."""
         if hasattr(self, "node"):
             assert self.output.startswith(received(self.events, Output))
             assert self.stderr.startswith(received(self.events, Stderr))
             assert self.typed.startswith(self.node.input)
 
     def teardown(self) -> None:
-        """Now the network works."""
+        """Repair the network, and compare what both sides received."""
         if not hasattr(self, "node"):
             return
         self.publication(messages.START)
@@ -135,12 +135,12 @@ TestAnySchedule.settings = settings(max_examples=60, stateful_step_count=50, dea
 
 
 def received(events: Iterable[Event], kind: type[Output | Stderr]) -> bytes:
-    """What arrived on one stream."""
+    """Join the data that arrived on one stream."""
     return b"".join(event.data for event in events if isinstance(event, kind))
 
 
-def converse(channel: Channel, node: NodeSide) -> list[Event]:
-    """Run both sides on a network without faults until everything is acknowledged; gives what the client saw."""
+def exchange(channel: Channel, node: NodeSide) -> list[Event]:
+    """Run both sides without network faults until everything is acknowledged; return the client's events."""
     events: list[Event] = []
     for step in range(100):
         for data in channel.outgoing(step):
@@ -161,45 +161,45 @@ def test_duplicates_are_acknowledged_again() -> None:
     assert [acknowledged(decode(reply)) for reply in channel.outgoing(0.1)] == [0, 0]
 
 
-def test_no_handshake() -> None:
-    """Documents with a terminal skip it: bare output may be the first message."""
+def test_session_without_handshake() -> None:
+    """Documents with a terminal skip the handshake: the first message may be output."""
     channel, node = Channel("s-1", "i-1"), NodeSide()
     node.say(b"$ ")
-    assert converse(channel, node) == [Output(b"$ ")]
+    assert exchange(channel, node) == [Output(b"$ ")]
 
 
-def opened() -> Channel:
-    """A channel whose node takes input."""
+def open_channel() -> Channel:
+    """A channel whose node accepts input."""
     channel = Channel("s-1", "i-1")
     channel.receive(encode(Message(kind=messages.OUTPUT, payload=b"$ ", payload_type=1)), 0.0)
     channel.outgoing(0.0)
     return channel
 
 
-def numbers(sent: list[bytes]) -> list[int]:
-    """The numbers of messages."""
+def sequence_numbers(sent: list[bytes]) -> list[int]:
+    """The sequence numbers of messages."""
     return [decode(data).number for data in sent]
 
 
-def test_repetition() -> None:
-    """Every message is repeated until it is acknowledged, more and more rarely; one that never is affects no other."""
-    channel = opened()
+def test_retransmission() -> None:
+    """A message is sent again, with backoff, until it is acknowledged; an unacknowledged one does not delay others."""
+    channel = open_channel()
     channel.send(b"a" * 2000)
-    assert numbers(channel.outgoing(0.0)) == [0, 1]
+    assert sequence_numbers(channel.outgoing(0.0)) == [0, 1]
     assert channel.tick(0.1) == []
-    assert numbers(channel.tick(0.3)) == [0, 1]
+    assert sequence_numbers(channel.tick(0.3)) == [0, 1]
     channel.receive(encode(acknowledge(Message(kind=messages.INPUT, number=1))), 0.4)
-    assert numbers(channel.tick(0.6)) == []
-    assert numbers(channel.tick(0.8)) == [0]
+    assert sequence_numbers(channel.tick(0.6)) == []
+    assert sequence_numbers(channel.tick(0.8)) == [0]
     assert channel.due == pytest.approx(0.8 + 0.6)
     channel.send(b"b")
-    assert numbers(channel.outgoing(0.9)) == [2]
-    assert numbers(channel.tick(1.2)) == [2]
+    assert sequence_numbers(channel.outgoing(0.9)) == [2]
+    assert sequence_numbers(channel.tick(1.2)) == [2]
 
 
-def test_a_silent_node_is_given_up() -> None:
-    """Any message of the node shows that it lives; without one, nothing is repeated forever."""
-    channel = opened()
+def test_silent_node() -> None:
+    """Without any message from the node, the channel stops sending messages again and fails after a timeout."""
+    channel = open_channel()
     channel.send(b"x")
     channel.outgoing(0.0)
     assert channel.tick(299.0)
@@ -209,23 +209,23 @@ def test_a_silent_node_is_given_up() -> None:
         channel.tick(600.0)
 
 
-def test_input_waits_for_the_node() -> None:
-    """Input that is sent during a handshake is lost; the request to end the session is sent at any time."""
+def test_input_is_held_back_until_the_node_is_ready() -> None:
+    """The node would lose input during the handshake; a request to end the session is sent at any time."""
     channel, node = Channel("s-1", "i-1"), NodeSide(handshake=HANDSHAKE)
     channel.send(b"orders")
     assert channel.outgoing(0.0) == []
-    converse(channel, node)
+    exchange(channel, node)
     assert node.input == b"orders"
     silent, node = Channel("s-1", "i-1"), NodeSide()
     silent.send(b"orders")
     silent.terminate()
-    converse(silent, node)
+    exchange(silent, node)
     assert node.terminated
     assert node.input == b""
 
 
 def test_pause_and_start() -> None:
-    """While publication is paused nothing new is sent; acknowledgements are."""
+    """While publication is paused, only acknowledgements are sent."""
     channel = Channel("s-1", "i-1")
     channel.receive(encode(Message(kind=messages.PAUSE)), 0.0)
     channel.send(b"x")
@@ -236,7 +236,7 @@ def test_pause_and_start() -> None:
 
 
 def test_closed() -> None:
-    """The service's text is kept."""
+    """The event has the service's message."""
     channel = Channel("s-1", "i-1")
     payload = json.dumps({"Output": "session terminated"}).encode()
     assert channel.receive(encode(Message(kind=messages.CLOSED, payload=payload)), 0.0) == [
@@ -246,21 +246,21 @@ def test_closed() -> None:
 
 
 class Xor:
-    """A stand-in for the cipher; the real one is tested with the fake service."""
+    """A fake cipher; the real one is tested with the fake service."""
 
     ciphertext = b"blob"
 
     def encrypt(self, data: bytes) -> bytes:
-        """Change every byte."""
+        """Encrypt with one key."""
         return bytes(byte ^ 85 for byte in data)
 
     def decrypt(self, data: bytes) -> bytes:
-        """The same again."""
+        """Decrypt with the other key."""
         return bytes(byte ^ 170 for byte in data)
 
 
 def test_encryption() -> None:
-    """The key is asked for with the context of the session, and used for output, exit status and challenge."""
+    """The key is requested with the context of the session, and used for output and the challenge."""
     action = {"ActionType": "KMSEncryption", "ActionParameters": {"KMSKeyId": "key-1", "Challenge": "c"}}
     actions = [*HANDSHAKE["RequestedClientActions"], action]
     channel = Channel("s-1", "i-1")
@@ -272,7 +272,7 @@ def test_encryption() -> None:
     challenge = base64.b64encode(bytes(byte ^ 170 for byte in b"nonce")).decode()
     node.say(json.dumps({"Challenge": challenge}).encode(), Payload.CHALLENGE_REQUEST)
     node.say(bytes(byte ^ 170 for byte in b"secret"))
-    assert Output(b"secret") in converse(channel, node)
+    assert Output(b"secret") in exchange(channel, node)
     assert node.response is not None
     assert node.response["ProcessedClientActions"][1]["ActionResult"] == {
         "KMSCipherTextKey": base64.b64encode(b"blob").decode(),
@@ -282,8 +282,8 @@ def test_encryption() -> None:
 
 
 @pytest.mark.parametrize("payload", [b"", b"[]", b"{", b'{"RequestedClientActions": [1, {"ActionType": "x"}, null]}'])
-def test_odd_handshakes(payload: bytes) -> None:
-    """What cannot be read is an error of the protocol; unknown actions are passed over."""
+def test_malformed_handshakes(payload: bytes) -> None:
+    """A handshake that cannot be parsed is a protocol error; unknown actions are ignored."""
     channel = Channel("s-1", "i-1")
     data = encode(Message(kind=messages.OUTPUT, payload=payload, payload_type=Payload.HANDSHAKE_REQUEST))
     if payload.startswith(b'{"'):
@@ -296,7 +296,7 @@ def test_odd_handshakes(payload: bytes) -> None:
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=200), max_size=20))
 def test_any_bytes(parts: list[bytes]) -> None:
-    """Bytes from the network never raise anything but `ProtocolError`."""
+    """Arbitrary messages and payloads of output raise no exception."""
     channel = Channel("s-1", "i-1")
     for part in parts:
         for kind in (Payload.OUTPUT, Payload.EXIT_CODE, Payload.FLAG):

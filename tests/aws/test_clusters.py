@@ -18,8 +18,8 @@ NODES = [
 ]
 
 
-def found(service: FakeAws, cluster: str = "research", **options: list[str]) -> Cluster:
-    """The cluster as discovered."""
+def discover_cluster(service: FakeAws, cluster: str = "research", **options: list[str]) -> Cluster:
+    """Discover a cluster of the fake service."""
     return asyncio.run(discover(Account(endpoint_url=service.endpoint), cluster, **options))
 
 
@@ -27,7 +27,7 @@ def test_all_nodes() -> None:
     """All pages are read; a node that is not up is listed with its status and not reachable."""
     with fake_aws(NODES, Faults(page=7)) as service:
         for name in ("research", service.arn):
-            cluster = found(service, name)
+            cluster = discover_cluster(service, name)
             assert [node.instance_id for node in cluster.nodes] == [node.instance for node in NODES]
             assert (cluster.orchestrator, cluster.id) == ("eks", "abcdef123456")
         assert [node.status for node in cluster.nodes if not node.is_reachable] == ["Pending"]
@@ -36,30 +36,30 @@ def test_all_nodes() -> None:
 
 
 def test_selected_nodes() -> None:
-    """By group; for all names of the nodes, those without a host name are described."""
+    """Nodes can be selected by group; only nodes without a host name are described to find all names."""
     with fake_aws(NODES) as service:
-        nodes = found(service).nodes
-        assert len(found(service, groups=["WORKER"]).nodes) == 21
+        nodes = discover_cluster(service).nodes
+        assert len(discover_cluster(service, groups=["WORKER"]).nodes) == 21
         assert service.described == 0
         assert nodes[0].names == ("i-0000000000000001a", "hyperpod-i-0000000000000001a", "ip-10-1-0-7")
         account = Account(endpoint_url=service.endpoint)
         assert len(asyncio.run(with_hostnames(account, "research", nodes))) == len(NODES)
         assert service.described == 21
         with pytest.raises(UsageError, match="there are: controller, worker"):
-            found(service, groups=["login"])
+            discover_cluster(service, groups=["login"])
 
 
-def test_orchestrators() -> None:
-    """Without one, the cluster is neither EKS nor Slurm."""
+def test_orchestrator_types() -> None:
+    """A cluster without an orchestrator has an unknown type."""
     with fake_aws(NODES) as service:
         service.orchestrator = {"Slurm": {"SlurmConfigStrategy": "Managed"}}
-        assert found(service).orchestrator == "slurm"
+        assert discover_cluster(service).orchestrator == "slurm"
         service.orchestrator = None
-        assert found(service).orchestrator == "unknown"
+        assert discover_cluster(service).orchestrator == "unknown"
 
 
 def test_slurm_roles_restricted_groups_and_nodes_without_an_instance() -> None:
-    """Every node is listed, with its role; restricted groups have none, and new nodes only a logical id."""
+    """Every node is listed with its role; restricted groups have none, and new nodes only have a logical id."""
     nodes = [
         Node("i-0000000000000001a", "head", role="Controller"),
         Node("i-0000000000000001b", "gpu", is_restricted=True),
@@ -67,7 +67,7 @@ def test_slurm_roles_restricted_groups_and_nodes_without_an_instance() -> None:
     ]
     with fake_aws(nodes) as service:
         service.orchestrator = None
-        cluster = found(service)
+        cluster = discover_cluster(service)
         assert cluster.orchestrator == "slurm"
         assert [(node.name, node.role, node.is_reachable) for node in cluster.nodes] == [
             ("i-0000000000000001a", "Controller", True),
@@ -89,12 +89,12 @@ def test_failures(faults: Faults, cluster: str, error: type[UsageError], text: s
     """An API failure is an error with its cause, never an empty list."""
     with fake_aws(NODES, faults) as service:
         with pytest.raises(error, match=text) as raised:
-            found(service, cluster)
+            discover_cluster(service, cluster)
         assert raised.value.exit_code == code
 
 
 def test_no_endpoint() -> None:
-    """A service that cannot be reached means that no host was."""
+    """If the service cannot be reached, no host is reached."""
     with fake_aws(NODES), pytest.raises(NoHostReached) as raised:
         asyncio.run(discover(Account("us-west-2", endpoint_url="http://127.0.0.1:1"), "research"))
     assert raised.value.exit_code == 4

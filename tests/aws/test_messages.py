@@ -1,4 +1,4 @@
-"""Messages on the wire: the documented layout, and nothing but `ProtocolError` for any other bytes."""
+"""Messages on the wire: the documented layout, and `ProtocolError` for all other bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rollbook.errors import ProtocolError
 
 
 def test_layout() -> None:
-    """Offsets and sizes as the real client and agent have them; the halves of the UUID are swapped."""
+    """Offsets and sizes match the real client and agent; the halves of the UUID are swapped."""
     marker = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
     message = Message(
         kind=messages.INPUT, number=-2, payload=b"abc", payload_type=1, flags=3, id=marker, created_ms=1_700_000_000_000
@@ -41,15 +41,15 @@ def test_round_trip(payload: bytes, number: int, payload_type: int) -> None:
 
 
 @given(st.binary(max_size=400))
-def test_other_bytes(data: bytes) -> None:
-    """Bytes that are not a message raise `ProtocolError` and nothing else."""
+def test_arbitrary_bytes(data: bytes) -> None:
+    """Bytes that are not a message raise `ProtocolError`."""
     with pytest.raises(ProtocolError):
         decode(data)
 
 
 @given(st.integers(0, 122), st.integers(1, 255))
-def test_damaged(place: int, flip: int) -> None:
-    """A changed payload or length never passes unnoticed."""
+def test_damaged_messages(place: int, flip: int) -> None:
+    """A changed payload or length is always detected."""
     data = bytearray(encode(Message(kind=messages.OUTPUT, payload=b"xyz", payload_type=1)))
     data[place] ^= flip
     try:
@@ -60,7 +60,7 @@ def test_damaged(place: int, flip: int) -> None:
 
 
 def test_acknowledgement() -> None:
-    """It names the message it refers to."""
+    """An acknowledgement contains number, type and id of its message; malformed ones raise `ProtocolError`."""
     message = Message(kind=messages.OUTPUT, number=7, payload=b"x", payload_type=1)
     sent = decode(encode(acknowledge(message)))
     assert acknowledged(sent) == 7

@@ -1,4 +1,4 @@
-"""Sessions against the fake service, with real commands: data is complete, or the session says that it is not."""
+"""Sessions with the fake service and real commands: data is complete, or the session reports that it is not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TARGET = "sagemaker-cluster:abcdef123456_worker-i-0123456789abcdef0"
 async def run(
     service: FakeAws, command: str, document: str = NON_INTERACTIVE, typed: bytes = b""
 ) -> tuple[bytes, Session]:
-    """What a command printed, and its session."""
+    """Run a command and return its output and its session."""
     account = Account(endpoint_url=service.endpoint)
     parameters = {"command": [command]}
     if document == NON_INTERACTIVE:
@@ -90,7 +90,7 @@ def test_faults_change_nothing(faults: Faults, injected: list[str]) -> None:
 
 
 def test_a_session_that_cannot_be_resumed() -> None:
-    """The data is short, and the session says so."""
+    """The data is incomplete, and the session reports the reason."""
     with fake_aws([NODE], Faults(dropped_sockets=1, drop_after=5, empty_resume=True)) as service:
         output, session = asyncio.run(run(service, "seq 1 20000"))
         assert session.exit_code is None
@@ -99,7 +99,7 @@ def test_a_session_that_cannot_be_resumed() -> None:
 
 
 def test_a_node_that_closes_too_early() -> None:
-    """The real agent drops output that is not acknowledged in time: then there is no exit status, and a reason."""
+    """The real agent drops output that is not acknowledged in time: the session has a reason and no exit status."""
     with fake_aws([NODE], Faults(loss=0.3, close_seconds=0.1)) as service:
         output, session = asyncio.run(run(service, "seq 1 20000"))
         assert len(output) < 100_000
@@ -111,14 +111,14 @@ def test_a_node_that_closes_too_early() -> None:
 
 @pytest.mark.parametrize(("message", "error"), [("", ""), (" \n", ""), ("first\nlast\n", "last")])
 def test_closing_messages(message: str, error: str) -> None:
-    """The last line of the message is the reason; a blank message has none."""
+    """The last line of the message is the reason; a blank message has no reason."""
     session = Session(Account(), TARGET)
     asyncio.run(session._take(Closed(message)))
     assert session.error == error
 
 
 def test_throttling() -> None:
-    """Throttled starts slow the rate down and are not an error; failing starts and throttled ends are repeated."""
+    """Throttled and failing starts and throttled ends are retried and are not errors."""
     with fake_aws([NODE], Faults(throttled_starts=3, failing_starts=2, throttled_ends=1)) as service:
         output, session = asyncio.run(run(service, "echo x"))
         assert (output, session.exit_code, service.starts) == (b"x\n", 0, 1)
@@ -139,8 +139,8 @@ def test_an_interactive_command(faults: Faults) -> None:
         assert output.endswith(b"ready\n" + typed)
 
 
-def test_an_unfinished_character() -> None:
-    """The real agent drops it at the end of the output, so what must arrive needs another encoding."""
+def test_incomplete_utf8_character() -> None:
+    """The real agent drops incomplete UTF-8 at the end of the output, so exact data needs another encoding."""
     with fake_aws([NODE]) as service:
         output, session = asyncio.run(run(service, r"printf 'abc\303'"))
         assert (output, session.exit_code) == (b"abc", 0)
@@ -157,8 +157,8 @@ def test_an_unfinished_character() -> None:
         (Faults(errors={"StartSession": ("InternalServerError", "no")}), TARGET, AwsError, "AWS failed .* try again"),
     ],
 )
-def test_starts_that_fail(faults: Faults, target: str, error: type[Exception], text: str) -> None:
-    """Each has a reason that says what to do, and leaves no session."""
+def test_failing_starts(faults: Faults, target: str, error: type[Exception], text: str) -> None:
+    """Each failure has a reason, and no session remains."""
 
     async def start(service: FakeAws) -> None:
         account = Account(endpoint_url=service.endpoint)
@@ -171,8 +171,8 @@ def test_starts_that_fail(faults: Faults, target: str, error: type[Exception], t
         assert not service.sessions
 
 
-def test_a_start_that_is_cancelled() -> None:
-    """A session whose start was granted but not answered yet when the caller gave up is ended at the service."""
+def test_cancelled_start() -> None:
+    """If the caller is cancelled before the service's answer arrives, the started session is terminated."""
 
     async def start(service: FakeAws) -> None:
         session = Session(Account(endpoint_url=service.endpoint), TARGET, rate=StartRate(50))
@@ -188,7 +188,7 @@ def test_a_start_that_is_cancelled() -> None:
 
 
 def test_a_blocked_socket() -> None:
-    """A WebSocket that cannot be opened is named, and the session is terminated."""
+    """If the WebSocket cannot be opened, the error says so, and the session is terminated."""
 
     async def start(service: FakeAws) -> None:
         service.socket_port = 1
@@ -203,7 +203,7 @@ def test_a_blocked_socket() -> None:
 
 
 def test_a_socket_whose_token_cannot_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The socket is closed, and the session is terminated."""
+    """If sending fails, the socket is closed and the session is terminated."""
     sockets: list[ClientConnection] = []
 
     async def broken(self: ClientConnection, _message: object) -> None:
@@ -221,8 +221,8 @@ def test_a_socket_whose_token_cannot_be_sent(monkeypatch: pytest.MonkeyPatch) ->
         assert not service.sessions
 
 
-def test_closing_that_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was left is done by the next call: no task and no session remains."""
+def test_cancelled_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next call completes the close: no task and no session remains."""
 
     async def start(service: FakeAws) -> None:
         account = Account(endpoint_url=service.endpoint)
@@ -244,7 +244,7 @@ def test_closing_that_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_service() -> None:
-    """An endpoint that does not answer ends the command, not one host."""
+    """An unreachable endpoint is an error of the command, not of one host."""
 
     async def start() -> None:
         async with Session(Account("us-west-2", endpoint_url="http://127.0.0.1:1"), TARGET):

@@ -28,20 +28,20 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """`rollbook bundle` with arguments, in an empty directory."""
+    """Run `rollbook bundle` with arguments in an empty directory."""
     monkeypatch.chdir(tmp_path)
     return lambda *arguments: CliRunner().invoke(cli, ["bundle", "--via", "local", *arguments])
 
 
-def summary_in(path: Path) -> dict[str, Any]:
-    """The summary of the only bundle below a results directory."""
+def read_summary(path: Path) -> dict[str, Any]:
+    """Read the summary of the only bundle below a results directory."""
     [found] = path.glob("bundle/*/summary.json")
     document: dict[str, Any] = json.loads(found.read_bytes())
     return document
 
 
-def test_list_and_dry_run_read_nothing(run: Run, tmp_path: Path) -> None:
-    """Both show limits; no directory is made, and secrets in commands are not printed."""
+def test_list_and_dry_run_collect_nothing(run: Run, tmp_path: Path) -> None:
+    """No directory is created, and secrets in commands are not printed."""
     listed = run("--list")
     assert listed.exit_code == 0
     assert "kernel-log" in listed.output
@@ -76,8 +76,8 @@ def test_list_and_dry_run_read_nothing(run: Run, tmp_path: Path) -> None:
         (["upload", "/etc", "s3://bucket/prefix"], "/etc is neither an issue report nor an archive of one"),
     ],
 )
-def test_mistakes_are_named(run: Run, tmp_path: Path, arguments: list[str], message: str) -> None:
-    """A mistake ends the command before anything is read."""
+def test_usage_errors(run: Run, tmp_path: Path, arguments: list[str], message: str) -> None:
+    """A usage error ends the command, with a message, before anything is collected."""
     result = run(*arguments)
     assert result.exit_code in {1, 2}
     assert message in (result.output + str(result.exception))
@@ -85,7 +85,7 @@ def test_mistakes_are_named(run: Run, tmp_path: Path, arguments: list[str], mess
 
 
 def test_a_command_with_pipes_and_a_secret(run: Run, tmp_path: Path) -> None:
-    """The shell sees what was typed; neither output nor documents have the secret."""
+    """The shell runs the command unchanged; neither the output nor the bundle contains the secret."""
     result = run(
         "-w", "n1", "--item", "os", "--command", "printf '%s %s\\n' 'a  b' --password=hunter2hunter2 | tr b y", "--json"
     )
@@ -102,7 +102,7 @@ def test_a_command_with_pipes_and_a_secret(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".tar.gz", ".tar.zst"])
 def test_archives(run: Run, tmp_path: Path, suffix: str) -> None:
-    """The archive replaces the directory, only its owner can read it, and it has the same files."""
+    """The archive replaces the directory, only its owner can read it, and it contains a valid bundle."""
     if suffix == ".tar.zst" and shutil.which("zstd") is None:
         pytest.skip("needs zstd")
     result = run("-w", "n1", "--item", "os", "-o", f"case{suffix}")
@@ -116,32 +116,32 @@ def test_archives(run: Run, tmp_path: Path, suffix: str) -> None:
     if suffix == ".tar.gz":
         with tarfile.open(archive) as tar:
             assert {(member.uid, member.uname) for member in tar} == {(0, "")}
-    taken = run("-w", "n1", "--item", "os", "-o", f"case{suffix}")
-    assert "exists" in str(taken.exception)
+    refused = run("-w", "n1", "--item", "os", "-o", f"case{suffix}")
+    assert "exists" in str(refused.exception)
     analysed = CliRunner().invoke(cli, ["bundle", "analyse", str(archive), "--json"])
     assert analysed.exit_code in {0, 1}, analysed.output
     assert json.loads(analysed.output)["schema"] == "rollbook.findings/1"
 
 
 def test_limits_of_the_run(run: Run, tmp_path: Path) -> None:
-    """At the limit of the run everything stops, is kept, and has the reason; resuming completes it."""
+    """At a limit of the run, collection stops, data so far is kept, and nodes have the reason."""
     result = run("-w", "n[1-2]", "--skip", "log", "--limit", "20 KiB", "--command", "seq 100000", "--run-timeout", "60")
     assert result.exit_code == 3, result.output
-    summary = summary_in(tmp_path / "results")
+    summary = read_summary(tmp_path / "results")
     assert all(node["status"] in {"partial", "not-tried"} for node in summary["results"])
     assert any("limit of this run" in node["reason"] for node in summary["results"])
     late = run("-w", "n1", "--item", "os", "--command", "sleep 30", "--run-timeout", "2", "-o", "late")
     assert late.exit_code in {3, 4}, late.output  # on a busy machine there may be no facts in time
-    assert "time limit of this run, 2 s, is reached" in summary_in(tmp_path / "late")["results"][0]["reason"]
+    assert "time limit of this run, 2 s, is reached" in read_summary(tmp_path / "late")["results"][0]["reason"]
     full = run("-w", "n1", "--item", "os", "--keep-free", "100000 GiB", "-o", "other")
-    assert "is free on the disk" in summary_in(tmp_path / "other")["results"][0]["reason"], full.output
+    assert "is free on the disk" in read_summary(tmp_path / "other")["results"][0]["reason"], full.output
 
 
 @pytest.mark.parametrize("is_key_kept", [True, False])
 def test_marks_of_a_resumed_bundle(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_key_kept: bool
 ) -> None:
-    """Equal secrets have equal marks before and after; the key is not in the bundle, and goes when it is complete."""
+    """Resuming keeps the marks of equal secrets; the key is outside the bundle and deleted when it is complete."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "settings").write_text("password=canary-1\n")
     commands = {"reads": f"cat {tmp_path}/settings", "waits": f"cd {tmp_path}; test -e go || sleep 30; cat settings"}
@@ -168,14 +168,14 @@ def test_marks_of_a_resumed_bundle(
 
 
 def test_an_unexpected_error_of_the_cluster_part(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is in the summary and a finding; the nodes' part is complete."""
+    """The error is in the summary and in a finding; nodes are collected."""
 
     async def broken(*_arguments: object, **_options: object) -> None:
         raise KeyError("metadata")
 
     monkeypatch.setattr("rollbook.bundle.collect.read_cluster", broken)
     assert run("-w", "n1", "--item", "os").exit_code == 0
-    summary = summary_in(tmp_path / "results")
+    summary = read_summary(tmp_path / "results")
     assert {item["id"]: item["status"] for item in summary["cluster"]} == {"kubernetes": "failed", "slurm": "failed"}
     [path] = tmp_path.glob("results/bundle/*")
     findings = json.loads((path / "findings.json").read_bytes())
@@ -184,7 +184,7 @@ def test_an_unexpected_error_of_the_cluster_part(run: Run, tmp_path: Path, monke
 
 
 def test_rules_that_cannot_be_applied(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bundle that was not analysed is not a success."""
+    """If the analysis fails, the exit status is 3."""
 
     def broken(_directory: Path) -> None:
         raise RecordError("no rules today")
@@ -195,38 +195,38 @@ def test_rules_that_cannot_be_applied(run: Run, monkeypatch: pytest.MonkeyPatch)
     assert "not analysed: no rules today" in done.output
 
 
-def test_a_bundle_is_found_as_a_record_is(run: Run, tmp_path: Path) -> None:
-    """`latest`, the start of its time, or a results directory with nothing else."""
-    taken = run("-w", "n1", "--item", "os")
-    assert taken.exit_code == 0
+def test_bundles_are_found_like_records(run: Run, tmp_path: Path) -> None:
+    """A bundle is named by `latest`, the start of its time stamp, or a results directory that has only this bundle."""
+    done = run("-w", "n1", "--item", "os")
+    assert done.exit_code == 0
     [path] = tmp_path.glob("results/bundle/*")
-    assert "1 of 1 node complete, " in taken.output
-    assert f"bundle in {path.relative_to(tmp_path)}\npage: {path.relative_to(tmp_path)}/index.html\n" in taken.output
+    assert "1 of 1 node complete, " in done.output
+    assert f"bundle in {path.relative_to(tmp_path)}\npage: {path.relative_to(tmp_path)}/index.html\n" in done.output
     for name in ("latest", path.name[:8], "results"):
         (path / "findings.json").unlink()
         assert run("analyse", name).exit_code == 0
         assert (path / "findings.json").exists(), name
 
 
-def test_a_missing_node_is_resumed(run: Run, tmp_path: Path) -> None:
-    """A node that could not be reached is asked again; what is there is not read again."""
+def test_resume_failed_nodes(run: Run, tmp_path: Path) -> None:
+    """Nodes that failed are collected when the bundle is resumed, all of them or only some."""
     first = run("-w", "n1,n2", "--item", "os", "--python", "/bin/false")
     assert first.exit_code == 4, first.output
     [path] = tmp_path.glob("results/bundle/*")
-    assert {node["status"] for node in summary_in(tmp_path / "results")["results"]} == {"failed"}
+    assert {node["status"] for node in read_summary(tmp_path / "results")["results"]} == {"failed"}
     assert "--resume" in first.output
     half = run("--resume", str(path), "-w", "n1")
     assert half.exit_code == 3, half.output
     done = run("--resume", str(path))
     assert done.exit_code == 0, done.output
-    assert {node["status"] for node in summary_in(tmp_path / "results")["results"]} == {"complete"}
+    assert {node["status"] for node in read_summary(tmp_path / "results")["results"]} == {"complete"}
     assert not rollbook.verify(path).problems
     other = run("--resume", str(path), "-w", "n9")
     assert "not in this bundle: n9" in str(other.exception)
 
 
 def test_progress_on_a_terminal(tmp_path: Path) -> None:
-    """Counts of nodes and items while nodes are read, without a traceback."""
+    """The numbers of nodes and items are shown while nodes are read."""
     argv = [
         *ROLLBOOK,
         "bundle",
@@ -245,7 +245,7 @@ def test_progress_on_a_terminal(tmp_path: Path) -> None:
     with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=slave) as process:
         os.close(slave)
         shown = b""
-        with contextlib.suppress(OSError):  # the end of a terminal
+        with contextlib.suppress(OSError):  # reading a closed terminal fails
             while piece := os.read(master, 4096):
                 shown += piece
     os.close(master)
@@ -254,8 +254,8 @@ def test_progress_on_a_terminal(tmp_path: Path) -> None:
     assert b"1 items" in shown
 
 
-def test_the_same_from_python(tmp_path: Path) -> None:
-    """`take_bundle` gives path, summary and findings."""
+def test_python_api(tmp_path: Path) -> None:
+    """`take_bundle` returns path, summary and findings."""
     bundle = rollbook.take_bundle("n1", via="local", items="os", output=tmp_path)
     assert bundle.path.parent == tmp_path / "bundle"
     assert bundle.summary.results[0].status == "complete"

@@ -1,4 +1,4 @@
-"""What is read once for the cluster: programs on this machine, within their limits."""
+"""Data that is read once for the cluster: output of programs on this machine, within its limits."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from rollbook.bundle.cluster import ClusterPart, Query
 
 
-def test_output_beyond_its_limit_is_cut_and_marked(tmp_path: Path) -> None:
-    """The file has the first bytes, and says that there were more."""
+def test_output_beyond_the_limit_is_truncated(tmp_path: Path) -> None:
+    """The file has the first bytes and is marked as truncated."""
     argv = ("sh", "-c", "head -c 2000000 /dev/zero | tr '\\0' x")
 
     async def read() -> list[tuple[str, str, int]]:

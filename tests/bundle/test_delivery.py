@@ -1,4 +1,4 @@
-"""How archives of nodes come into S3: on a real server, from nodes that really run what they are sent."""
+"""Delivery of node archives to S3: with a real server, and nodes that run the real agent."""
 
 from __future__ import annotations
 
@@ -42,27 +42,27 @@ UNREACHABLE = {"http_proxy": "http://127.0.0.1:9", "no_proxy": "", "NO_PROXY": "
 
 
 class Report:
-    """An issue report of a cluster: how the command ended, the local bundle, and what is in S3 below its prefix."""
+    """An issue report of a cluster: the command's result, the local bundle, and the objects in S3 below its prefix."""
 
     def __init__(self, done: Result, where: Path, s3: S3, prefix: str) -> None:
         self.done, self.s3, self.prefix = done, s3, prefix
-        self.locals = list(where.glob("results/bundle/*"))
+        self.bundles = list(where.glob("results/bundle/*"))
 
     @property
     def local(self) -> Path:
-        """The only bundle here."""
-        [found] = self.locals
+        """The only local bundle."""
+        [found] = self.bundles
         return found
 
     @property
     def summary(self) -> dict[str, Any]:
-        """Its summary."""
+        """The summary of the local bundle."""
         found: dict[str, Any] = json.loads((self.local / "summary.json").read_bytes())
         return found
 
     @property
-    def ways(self) -> list[tuple[str, str]]:
-        """How each node delivered, and why."""
+    def deliveries(self) -> list[tuple[str, str]]:
+        """The delivery method of each node, and its reason."""
         archives = [node.get("archive", {}) for node in self.summary["results"]]
         return [(one.get("delivery", ""), one.get("reason", "")) for one in archives]
 
@@ -71,8 +71,8 @@ class Report:
         start = f"{self.prefix}/research/{self.local.name}/"
         return {key.removeprefix(start): self.s3.read(key) for key in self.s3.keys(f"{self.prefix}/")}
 
-    def require_same(self, again: Path) -> None:
-        """All archives, unpacked into one directory, must be the local bundle."""
+    def require_equal_bundle(self, again: Path) -> None:
+        """Require that all archives, unpacked into one directory, equal the local bundle."""
         for name, data in self.objects().items():
             if name.endswith(".tar.gz"):
                 with tarfile.open(fileobj=io.BytesIO(data)) as archive:
@@ -89,22 +89,22 @@ Collect = Callable[..., Report]
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty directory to work in."""
+def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Change to an empty directory."""
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
-def collect(s3: S3, tmp_path: Path, here: None) -> Collect:
-    """`rollbook bundle --s3-path` of a cluster with these nodes, in an empty directory, as the owner of the bucket."""
-    del here
+def collect(s3: S3, tmp_path: Path, empty_directory: None) -> Collect:
+    """Run `rollbook bundle --s3-path` for a cluster with these nodes, as the owner of the bucket."""
+    del empty_directory
     prefix = tmp_path.name
 
     def run(nodes: list[Node], *more: str, faults: Faults | None = None, to: str = prefix) -> Report:
         with fake_aws(nodes, faults or Faults()) as service:
             argv = ["bundle", "--via", "ssm", "--cluster", service.arn, "--endpoint-url", service.endpoint]
             argv += ["--start-rate", "50", "--s3-endpoint-url", s3.endpoint, "--s3-path", f"s3://{BUCKET}/{to}"]
-            os.environ.update(AWS_ACCESS_KEY_ID=OWNER[0], AWS_SECRET_ACCESS_KEY=OWNER[1])  # the fake has others
+            os.environ.update(AWS_ACCESS_KEY_ID=OWNER[0], AWS_SECRET_ACCESS_KEY=OWNER[1])  # fake_aws sets others
             done = CliRunner().invoke(cli, [*argv, *([] if "--resume" in more else ["--item", "os"]), *more])
             assert not service.sessions
         return Report(done, tmp_path, s3, to)
@@ -113,21 +113,21 @@ def collect(s3: S3, tmp_path: Path, here: None) -> Collect:
 
 
 def write_items(directory: Path, size: int) -> None:
-    """An item that reads a file of this size, which cannot be deflated."""
+    """Write an item that reads an incompressible file of this size."""
     (directory / "large").write_bytes(os.urandom(size))
     limits = f'limit = "{size + 1}"\nredact = "none"'
     (directory / "items.toml").write_text(f'[large]\ntitle = "x"\npaths = ["{directory}/large"]\n{limits}\n')
 
 
-def test_presigned(collect: Collect, tmp_path: Path) -> None:
-    """Nodes without credentials upload; secrets are replaced; no address of a request is to be found anywhere."""
+def test_presigned_upload(collect: Collect, tmp_path: Path) -> None:
+    """Nodes without credentials upload; secrets are replaced, and presigned URLs are not stored or printed."""
     secret = f"echo HF_TOKEN={TOKEN}; curl --version -u me:{TOKEN[3:20]} | head -n 1"
     with watched() as watch:
         nodes = [Node(FIRST, environment=watch.environment)]
         nodes.append(Node(SECOND, group="controller", environment=watch.environment))
         report = collect(nodes, "--command", secret, "--download", "copy")
     assert report.done.exit_code == 0, report.done.output
-    assert report.ways == [("presigned", "")] * 2
+    assert report.deliveries == [("presigned", "")] * 2
     assert f"uploaded by the node with presigned requests: {FIRST[:-1]}" in report.done.stderr.replace("[a-b]", "")
     objects = report.objects()
     assert sorted(objects) == [
@@ -138,7 +138,7 @@ def test_presigned(collect: Collect, tmp_path: Path) -> None:
         "summary.json",
     ]
     assert len(watch.addresses) == 2
-    report.require_same(tmp_path / "again")
+    report.require_equal_bundle(tmp_path / "again")
     for name, data in objects.items():
         assert (tmp_path / "copy" / "research" / report.local.name / name).read_bytes() == data
     [archive] = [node["archive"] for node in report.summary["results"] if node["node"] == FIRST]
@@ -153,37 +153,37 @@ def test_presigned(collect: Collect, tmp_path: Path) -> None:
             assert not [line for line in watch.command_lines if hidden.encode() in line]
 
 
-def test_s3_cannot_be_reached_from_one_node(collect: Collect, tmp_path: Path) -> None:
-    """Its archive comes through the session, also with losses; the report has the same objects, and says the way."""
+def test_one_node_cannot_reach_s3(collect: Collect, tmp_path: Path) -> None:
+    """Its archive is sent through the session, even with lost messages; the layout is the same and has the reason."""
     nodes = [Node(FIRST, environment=NO_CREDENTIALS), Node(SECOND, environment=UNREACHABLE)]
     faults = Faults(loss=0.02, duplication=0.02, reordering=0.02)
     report = collect(nodes, "--item", "processes", "--download", "copy", faults=faults)
     assert report.done.exit_code == 0, report.done.output
-    assert report.ways == [("presigned", ""), ("session", "cannot reach S3: Connection refused")]
+    assert report.deliveries == [("presigned", ""), ("session", "cannot reach S3: Connection refused")]
     assert f"through the session (cannot reach S3: Connection refused): {SECOND}" in report.done.stderr
-    report.require_same(tmp_path / "again")
+    report.require_equal_bundle(tmp_path / "again")
     assert f"instances/worker_{SECOND}.tar.gz" in report.objects()
     for name, data in report.objects().items():
         assert (tmp_path / "copy" / "research" / report.local.name / name).read_bytes() == data
 
 
 def test_large_archives_in_parts(collect: Collect, s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An archive of three parts, each with its own request; nothing is left of the upload."""
+    """An archive is uploaded in three parts, each with its own request; no multipart upload remains."""
     monkeypatch.setattr(delivery, "PART", 5 << 20)
     write_items(tmp_path, 11 << 20)
     with watched() as watch:
         nodes = [Node(FIRST, environment=watch.environment)]
         report = collect(nodes, "--items", "items.toml", "--item", "large")
     assert report.done.exit_code == 0, report.done.output
-    assert report.ways == [("presigned", "")]
+    assert report.deliveries == [("presigned", "")]
     assert len(watch.addresses) == report.summary["results"][0]["archive"]["parts"] == 3
     assert not s3.client().list_multipart_uploads(Bucket=BUCKET).get("Uploads")
     [copy] = report.local.glob("nodes/*/large/*")
     assert copy.read_bytes() == (tmp_path / "large").read_bytes()
 
 
-def test_a_part_that_is_refused(collect: Collect, s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second part never arrives: the upload is aborted, and the archive comes through the session."""
+def test_refused_part(collect: Collect, s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If S3 refuses the second part, the upload is aborted and the archive is sent through the session."""
     monkeypatch.setattr(delivery, "PART", 1 << 16)
     monkeypatch.setattr(delivery, "MOST_PARTS", 1 << 20)
     write_items(tmp_path, 100_000)
@@ -195,15 +195,15 @@ def test_a_part_that_is_refused(collect: Collect, s3: S3, tmp_path: Path, monkey
     monkeypatch.setattr(delivery, "_put_orders", broken)
     report = collect([Node(FIRST, environment=NO_CREDENTIALS)], "--items", "items.toml", "--item", "large")
     assert report.done.exit_code == 0, report.done.output
-    assert report.ways == [("session", "S3 answers 403 SignatureDoesNotMatch")]
+    assert report.deliveries == [("session", "S3 answers 403 SignatureDoesNotMatch")]
     assert not s3.client().list_multipart_uploads(Bucket=BUCKET).get("Uploads")
     [copy] = report.local.glob("nodes/*/large/*")
     assert copy.read_bytes() == (tmp_path / "large").read_bytes()
-    report.require_same(tmp_path / "again")
+    report.require_equal_bundle(tmp_path / "again")
 
 
 def test_requests_are_valid_for_the_archive_only(s3: S3) -> None:
-    """The server refuses other bytes, and the request after its time; `accept` finds what did not arrive."""
+    """The server refuses other bytes; `accept` fails for an object that was not uploaded."""
     bucket = Bucket(Account(endpoint_url=s3.endpoint), BUCKET)
     digest = base64.b64encode(hashlib.sha256(b"right").digest()).decode()
     grant = bucket.grant("grants/one", 5, [digest], 1 << 20, 60)
@@ -227,7 +227,7 @@ def test_requests_are_valid_for_the_archive_only(s3: S3) -> None:
 def test_flags_of_the_hyperpod_collector(
     collect: Collect, monkeypatch: pytest.MonkeyPatch, more: list[str], fanout: int, timeout: float
 ) -> None:
-    """They are accepted, with its defaults."""
+    """Flags and defaults of the HyperPod collector are supported."""
     used: dict[str, Any] = {}
 
     async def no_node(hosts: list[Host], *_: object, **options: Any) -> None:
@@ -240,8 +240,8 @@ def test_flags_of_the_hyperpod_collector(
     assert (used["hosts"], used["fanout"], used["timeout"]) == ([f"hyperpod-{FIRST}", SECOND], fanout, timeout)
 
 
-def test_a_node_that_does_not_answer(collect: Collect, tmp_path: Path) -> None:
-    """It costs its start timeout; resumed, what it reads comes through the session, and the layout is complete."""
+def test_resume_a_node_that_did_not_answer(collect: Collect, tmp_path: Path) -> None:
+    """The node fails at its start timeout; resuming collects it through the session, and the layout is complete."""
     nodes = [Node(SECOND, prefix=("sh", "-c", "sleep 60"))]
     report = collect(nodes, "--start-timeout", "1", "--max-workers", "2")
     assert report.done.exit_code == 4, report.done.output
@@ -254,22 +254,22 @@ def test_a_node_that_does_not_answer(collect: Collect, tmp_path: Path) -> None:
     assert "not possible with --resume" in str(collect(nodes, *resume, "--delivery", "presigned").done.exception)
     resumed = collect(nodes, *resume, to=f"{report.prefix}-resumed")
     assert resumed.done.exit_code == 0, resumed.done.output
-    assert resumed.ways == [("session", "")]
-    resumed.require_same(tmp_path / "again")
+    assert resumed.deliveries == [("session", "")]
+    resumed.require_equal_bundle(tmp_path / "again")
 
 
-@pytest.mark.parametrize("way", ["session", "presigned"])
-def test_through_the_session(collect: Collect, tmp_path: Path, way: str) -> None:
-    """With `session`, and where the session takes no input: archives are made here, and nothing is uploaded there."""
-    faults = Faults(refused_documents=("AWS-StartInteractiveCommand",)) if way == "presigned" else Faults()
-    report = collect([Node(FIRST, environment=UNREACHABLE)], "--delivery", way, faults=faults)
+@pytest.mark.parametrize("method", ["session", "presigned"])
+def test_delivery_through_the_session(collect: Collect, tmp_path: Path, method: str) -> None:
+    """With `session`, or if the session accepts no input, the collector builds the archives and uploads them."""
+    faults = Faults(refused_documents=("AWS-StartInteractiveCommand",)) if method == "presigned" else Faults()
+    report = collect([Node(FIRST, environment=UNREACHABLE)], "--delivery", method, faults=faults)
     assert report.done.exit_code == 0, report.done.output
-    assert report.ways == [("session", "the session takes no input" if way == "presigned" else "")]
-    report.require_same(tmp_path / "again")
+    assert report.deliveries == [("session", "the session takes no input" if method == "presigned" else "")]
+    report.require_equal_bundle(tmp_path / "again")
 
 
-def test_by_the_node(collect: Collect, s3: S3, tmp_path: Path) -> None:
-    """Nodes fetch the script with their AWS CLI and upload as themselves; one that may not write has the output."""
+def test_delivery_by_the_node(collect: Collect, s3: S3, tmp_path: Path) -> None:
+    """Nodes fetch the script and upload with their own AWS CLI and credentials; one without permission is partial."""
     paths = {user: f"{aws_program(tmp_path / user[0], s3, user)}:/usr/bin:/bin" for user in (OWNER, READER)}
     nodes = [
         Node(FIRST, environment={**NO_CREDENTIALS, "PATH": paths[OWNER]}),
@@ -277,7 +277,7 @@ def test_by_the_node(collect: Collect, s3: S3, tmp_path: Path) -> None:
     ]
     report = collect(nodes, "--delivery", "node", "--command", "echo TOKEN=hunter2hunter2")
     assert "would store a command with a secret" in str(report.done.exception)
-    assert not report.locals
+    assert not report.bundles
     command = f"echo hf_ {TOKEN[3:]} | tr -d ' '"
     report = collect(nodes, "--delivery", "node", "--command", command, "--download", "copy")
     assert report.done.exit_code == 3, report.done.output
@@ -287,7 +287,7 @@ def test_by_the_node(collect: Collect, s3: S3, tmp_path: Path) -> None:
     assert "collector_script.sh ended with exit status 1: fatal error:" in second["reason"]
     assert "AccessDenied" in second["Error"]
     assert second["Output"] == second["Error"]
-    report.require_same(tmp_path / "again")
+    report.require_equal_bundle(tmp_path / "again")
     assert TOKEN.encode() not in b"".join(path.read_bytes() for path in report.local.rglob("*") if path.is_file())
     objects = report.objects()
     assert f"instances/worker_{SECOND}.tar.gz" not in objects
@@ -296,15 +296,15 @@ def test_by_the_node(collect: Collect, s3: S3, tmp_path: Path) -> None:
 
 
 def test_a_node_without_the_aws_cli(collect: Collect) -> None:
-    """The reason says what is missing."""
+    """The reason names the missing program."""
     nodes = [Node(FIRST, environment={"PATH": "/usr/bin:/bin"})]
     report = collect(nodes, "--delivery", "node")
     assert report.done.exit_code == 3, report.done.output
     assert "aws: not found" in report.summary["results"][0]["reason"]
 
 
-def test_the_script_by_hand(collect: Collect, tmp_path: Path) -> None:
-    """What is in S3 makes an archive with the same names; existing files stay; the key of marks is a new one."""
+def test_run_the_uploaded_script_by_hand(collect: Collect, tmp_path: Path) -> None:
+    """The script in S3 builds an archive with the same files, masks secrets, and keeps an existing archive."""
     report = collect([Node(FIRST)], "--command", f"echo HF_TOKEN={TOKEN}")
     assert report.done.exit_code == 0, report.done.output
     objects = report.objects()
@@ -316,7 +316,7 @@ def test_the_script_by_hand(collect: Collect, tmp_path: Path) -> None:
     assert "exists; it is not replaced" in done.stderr
     name = f"worker_{FIRST}.tar.gz"
     with tarfile.open(tmp_path / name) as mine, tarfile.open(fileobj=io.BytesIO(objects[f"instances/{name}"])) as sent:
-        assert sorted(mine.getnames()) == sorted(sent.getnames())  # items are read side by side
+        assert sorted(mine.getnames()) == sorted(sent.getnames())  # items are read in parallel
         listed = mine.extractfile(f"nodes/{FIRST}/items.tsv")
         assert listed
         assert listed.readline() == f"about\tworker\t{FIRST}\teks\n".encode()
@@ -326,8 +326,8 @@ def test_the_script_by_hand(collect: Collect, tmp_path: Path) -> None:
     assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
 
 
-def test_the_printed_command(collect: Collect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The upload fails after some objects: the bundle stays, and the command that is printed makes the same layout."""
+def test_printed_upload_command(collect: Collect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the upload fails after some objects, the bundle is kept, and the printed command completes the layout."""
     upload = Bucket.upload
 
     def fail(self: Bucket, path: Path, key: str, **more: Any) -> Any:
@@ -354,18 +354,18 @@ def test_the_printed_command(collect: Collect, tmp_path: Path, monkeypatch: pyte
     assert {one["url"].rpartition("/")[2] for one in json.loads(done.stdout)} == {Path(name).name for name in after}
     assert before.items() <= after.items()
     assert sorted(after.keys() - before.keys()) == ["collector_script.sh", "summary.json"]
-    report.require_same(tmp_path / "again")
+    report.require_equal_bundle(tmp_path / "again")
     refused = CliRunner().invoke(cli, shlex.split(again))
     assert "summary.json exists" in str(refused.exception)
-    words = shlex.split(again)
-    words[3] = f"s3://{BUCKET}/{report.prefix}-other"
-    assert CliRunner().invoke(cli, words).exit_code == 0
+    arguments = shlex.split(again)
+    arguments[3] = f"s3://{BUCKET}/{report.prefix}-other"
+    assert CliRunner().invoke(cli, arguments).exit_code == 0
     assert sorted(Report(done, tmp_path, report.s3, f"{report.prefix}-other").objects()) == sorted(after)
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("empty_directory")
 def test_ctrl_c_during_an_upload(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The local bundle is valid, no part is left at the server, exit code 130, and the message says what to do."""
+    """The local bundle is valid, no part remains on the server, and the message has the command to upload it."""
     call, part = Bucket._call, threading.Event()
 
     def interrupt(self: Bucket, operation: str, key: str, **parameters: Any) -> dict[str, Any]:
@@ -400,27 +400,27 @@ def test_ctrl_c_during_an_upload(s3: S3, tmp_path: Path, monkeypatch: pytest.Mon
         (["--delivery", "node"], "--delivery has no effect"),
     ],
 )
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("empty_directory")
 def test_options_without_effect(tmp_path: Path, arguments: list[str], message: str) -> None:
-    """Combinations without a meaning are refused before anything is read."""
+    """Options that would have no effect are refused before anything is read."""
     done = CliRunner().invoke(cli, ["bundle", "--via", "local", "--item", "os", *arguments])
     assert message in str(done.exception)
     assert not list(tmp_path.iterdir())
 
 
-def test_obfuscated_archives_are_made_here(collect: Collect) -> None:
-    """Nodes cannot replace names; an explicit wish for it is refused."""
+def test_obfuscated_archives_are_built_by_the_collector(collect: Collect) -> None:
+    """Nodes cannot obfuscate, so delivery by nodes is refused."""
     refused = collect([Node(FIRST)], "--obfuscate", "map.json", "--delivery", "presigned")
     assert "is not possible with --obfuscate" in str(refused.done.exception)
     report = collect([Node(FIRST)], "--obfuscate", "map.json")
     assert report.done.exit_code == 0, report.done.output
-    assert report.ways == [("session", "")]
+    assert report.deliveries == [("session", "")]
     assert FIRST not in " ".join(report.objects())
 
 
-@pytest.mark.usefixtures("here")
-def test_the_bucket_is_in_another_region(tmp_path: Path) -> None:
-    """One sentence that names the region, and nothing is read."""
+@pytest.mark.usefixtures("empty_directory")
+def test_bucket_in_another_region(tmp_path: Path) -> None:
+    """The error names the region, and nothing is collected."""
 
     class Handler(BaseHTTPRequestHandler):
         def answer(self) -> None:
@@ -433,7 +433,7 @@ def test_the_bucket_is_in_another_region(tmp_path: Path) -> None:
             if self.command != "HEAD":
                 self.wfile.write(data)
 
-        do_POST = do_HEAD = answer  # noqa: N815 - the names that the server looks for
+        do_POST = do_HEAD = answer  # noqa: N815 - names that http.server calls
 
         def log_message(self, *_: object) -> None: ...
 

@@ -24,7 +24,7 @@ LINE = "{} node kernel: nfs: server filer1 not responding, still trying\n"
 
 
 def test_a_command_that_fails(tmp_path: Path) -> None:
-    """The report lies in the record and covers the time of the run; page and manifest have it."""
+    """The report is stored in the record and covers the time of the run; page and manifest include it."""
     run = rollbook.run(
         ["sh", "-c", "sleep 2; exit 3"], results_dir=tmp_path, interval=1, bundle_on_failure=True, via="local"
     )
@@ -38,8 +38,8 @@ def test_a_command_that_fails(tmp_path: Path) -> None:
     assert '"page":"bundle/index.html"' in (run.path / "report.html").read_text()
 
 
-def test_log_findings_are_on_the_time_line(tmp_path: Path) -> None:
-    """A line that was logged during the run is a mark on the page of the run; one that was logged before is not."""
+def test_log_findings_are_on_the_timeline(tmp_path: Path) -> None:
+    """A line logged during the run is a mark on the page of the run; one logged before is not."""
     run = report_records.run(tmp_path, 4, 60)
     bundle = run.path / "bundle"
     bundle.mkdir()
@@ -57,7 +57,7 @@ def test_log_findings_are_on_the_time_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("chromedriver", "chromium")
-def test_the_page_of_the_run_leads_to_the_report(tmp_path: Path) -> None:
+def test_page_of_the_run_links_to_the_report(tmp_path: Path) -> None:
     """The link opens the page of the report, and a finding in a log selects its time and host."""
     run = report_records.run(tmp_path, 4, 60)
     bundle = run.path / "bundle"
@@ -78,14 +78,14 @@ def test_the_page_of_the_run_leads_to_the_report(tmp_path: Path) -> None:
 
 
 def test_a_command_that_succeeds(tmp_path: Path) -> None:
-    """Nothing is collected."""
+    """A report is collected only if a check failed."""
     run = rollbook.run(["true"], results_dir=tmp_path, interval=0, bundle_on_failure=True, via="local")
     failed = read(run.path / "findings.json", Findings).failures
     assert (run.bundle is None) == (not failed)
 
 
 def record_with(directory: Path, *findings: Finding) -> Record:
-    """A record of four hosts whose check found this."""
+    """A record of four hosts with these findings."""
     run = report_records.run(directory, 4, 60)
     result = RuleResult(id="mtu-mismatch", outcome="fail", findings=list(findings))
     (run.path / "findings.json").write_bytes(encode(Findings.of("2026-11-16T05:00:00Z", [], [result])))

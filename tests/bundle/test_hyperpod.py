@@ -1,4 +1,4 @@
-"""What the service of HyperPod has of a cluster, in an issue report: every failing call affects only its item."""
+"""Data of the HyperPod service in an issue report: a failing call affects only its item."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def events(count: int) -> list[dict[str, Any]]:
 
 
 def bundle(service: FakeAws, tmp_path: Path, *more: str) -> dict[str, Any]:
-    """The summary of a report of this cluster."""
+    """Collect a report of the fake cluster and return its summary."""
     argv = ["bundle", "--via", "ssm", "--cluster", "research", "--endpoint-url", service.endpoint, "--start-rate", "50"]
     done = CliRunner().invoke(cli, [*argv, "--item", "os", "-o", str(tmp_path), "--json", *more])
     assert done.exit_code in {0, 3}, (done.output, done.exception)
@@ -49,14 +49,14 @@ def bundle(service: FakeAws, tmp_path: Path, *more: str) -> dict[str, Any]:
 
 
 def content(tmp_path: Path, name: str) -> Any:
-    """The only file of an item."""
+    """Read the only file of an item."""
     [path] = tmp_path.glob(f"bundle/*/cluster/{name}/*.json")
     return json.loads(path.read_bytes())
 
 
 @pytest.mark.parametrize("page", [100, 2])
-def test_the_service_is_read(tmp_path: Path, page: int) -> None:
-    """Descriptions, nodes and events are files; the summary has the cluster, and instance and group of each node."""
+def test_cluster_nodes_and_events(tmp_path: Path, page: int) -> None:
+    """Descriptions, nodes and events are files; the summary has the cluster, and each node's instance and group."""
     with fake_aws(NODES, Faults(page=page)) as service:
         service.events = events(5)
         summary = bundle(service, tmp_path, "--since", "2026-11-16T09:00Z", "--until", "2026-11-16T12:00Z")
@@ -83,7 +83,7 @@ def test_the_service_is_read(tmp_path: Path, page: int) -> None:
 
 
 def test_one_node_by_its_slurm_name(tmp_path: Path) -> None:
-    """Only this node is described, and the summary has its instance."""
+    """Only this node is described, and the summary has its instance id."""
     with fake_aws(NODES) as service:
         summary = bundle(service, tmp_path, "-w", "ip-10-1-0-7")
     [node] = summary["results"]
@@ -99,8 +99,8 @@ def test_one_node_by_its_slurm_name(tmp_path: Path) -> None:
         ("DescribeClusterNode", ("InternalFailure", "broken"), "hyperpod-node-details", "failed"),
     ],
 )
-def test_a_call_that_fails(tmp_path: Path, operation: str, error: tuple[str, str], item: str, status: str) -> None:
-    """Its item has the reason, the others are complete, and so are the nodes."""
+def test_failing_calls(tmp_path: Path, operation: str, error: tuple[str, str], item: str, status: str) -> None:
+    """The item of the failing call has the reason; other items and the nodes are complete."""
     with fake_aws(NODES[:2], Faults(errors={operation: error})) as service:
         summary = bundle(service, tmp_path)
     items = {one["id"]: one for one in summary["cluster"] if one["id"].startswith("hyperpod")}
@@ -123,7 +123,7 @@ def test_a_call_that_fails(tmp_path: Path, operation: str, error: tuple[str, str
     ],
 )
 def test_no_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, reason: str) -> None:
-    """Of an EKS cluster Kubernetes is expected: that it was not read is a finding, and everything else is there."""
+    """An EKS cluster has Kubernetes: if kubectl cannot read it, that is a finding, and nodes are still collected."""
     monkeypatch.setenv(name, value)
     with fake_aws([Node(NODES[0].instance, environment={"PATH": "/usr/bin:/bin"})]) as service:
         summary = bundle(service, tmp_path)
@@ -137,7 +137,7 @@ def test_no_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, 
 @needs_kubectl
 @pytest.mark.parametrize("eks", [CLUSTER, "arn:aws:eks:us-west-2:123456789012:cluster/another"])
 def test_nodes_of_an_eks_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eks: str) -> None:
-    """The current context of kubectl is read if it has the nodes, which are called otherwise there, and is theirs."""
+    """Kubernetes is read if kubectl's current context belongs to the EKS cluster; node names differ there."""
     with fake_aws([Node("i-0a1b2c3d4e5f60710")]) as service, kube_record() as (_, address):
         service.orchestrator = {"Eks": {"ClusterArn": eks}}
         monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path / "kubeconfig", address)))
@@ -151,8 +151,8 @@ def test_nodes_of_an_eks_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert items["kubernetes"]["reason"].startswith(f"context lab is for cluster {CLUSTER}, not for {eks}")
 
 
-def test_the_same_cause_is_one_line(tmp_path: Path) -> None:
-    """Reasons that contain the name of the node are one line of the terminal, as in every other command."""
+def test_equal_reasons_are_one_line(tmp_path: Path) -> None:
+    """Reasons that differ only in the node's name are printed as one line."""
     with fake_aws(NODES) as service:
         argv = ["bundle", "--via", "ssm", "--cluster", "research", "--endpoint-url", service.endpoint]
         argv += ["-w", "ip-10-9-9-[8-9]", "--item", "os", "--no-once", "-o", str(tmp_path)]
@@ -163,8 +163,8 @@ def test_the_same_cause_is_one_line(tmp_path: Path) -> None:
     assert f"nothing was collected: {reason} (ip-10-9-9-[8-9])" in " ".join(done.stdout.split())
 
 
-def test_obfuscated(tmp_path: Path) -> None:
-    """Names of all nodes of the cluster are replaced, also of those that were not requested."""
+def test_obfuscation(tmp_path: Path) -> None:
+    """Names of all nodes of the cluster are replaced, even of nodes that were not requested."""
     with fake_aws(NODES) as service:
         bundle(service, tmp_path, "-w", "ip-10-1-0-7", "--obfuscate", str(tmp_path / "map.json"))
     files = [path for path in tmp_path.glob("bundle/**/*") if path.is_file()]

@@ -1,4 +1,4 @@
-"""The items of issue reports: the catalogue as data, users' files, selection, and real runs on this machine."""
+"""The items of issue reports: the catalogue, users' files, selection, and real runs on this machine."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from rollbook.errors import UsageError
 DATA = Path(__file__).parents[1] / "data" / "bundle"
 NUMBERS = {int(number): ids for number, ids in tomllib.loads((DATA / "catalogue.toml").read_text()).items()}
 IDS = {item.id: item for item in catalogue()}
-# What support asks for on a node of each kind of cluster: all services, disks, GPUs, logs and settings.
-ASKED = {
+# Items that support needs from a node of each type of cluster: services, disks, GPUs, logs and settings.
+NEEDED = {
     "slurm": ["slurm-node", "slurm-config", "slurm-log", "nvidia-bug-report", "system-log", "kernel-log"],
     "eks": ["container-runtime", "kubelet", "kubelet-log", "kubernetes-network", "container-runtime-log"],
     "hyperpod": ["hyperpod", "hyperpod-log", "units", "space", "gpu"],
 }
 
 
-def test_every_number_of_the_catalogue_has_its_items() -> None:
-    """No number is left out, and every item belongs to one."""
+def test_numbers_of_the_catalogue() -> None:
+    """Every number from 1 to 66 has items, and every item has a number."""
     assert sorted(NUMBERS) == list(range(1, 67))
     listed = {name for ids in NUMBERS.values() for name in ids}
     assert listed == set(IDS)
 
 
-@pytest.mark.parametrize("cluster", ASKED)
+@pytest.mark.parametrize("cluster", NEEDED)
 def test_items_of_each_cluster_type(cluster: str) -> None:
-    """Each has the items that such a cluster needs."""
+    """The catalogue has the items that each type of cluster needs."""
     names = {item.id for item in catalogue() if {"all", cluster} & set(item.clusters)}
-    assert set(ASKED[cluster]) <= names
+    assert set(NEEDED[cluster]) <= names
 
 
 @pytest.mark.parametrize("item", select(catalogue()), ids=lambda item: item.id)
 def test_real_run(item: Item, tmp_path: Path) -> None:
-    """Commands without effects start, end within their timeout and leave nothing; paths are valid patterns."""
+    """Commands end within their timeout and leave no files; paths are valid patterns."""
     for path in patterns((*item.paths, *item.exclude, *item.when.paths)):
         assert "{" not in path.replace(OUTPUT, "")
         assert not any(part for part in path.split("/") if "**" in part and part != "**")
@@ -65,7 +65,7 @@ def test_real_run(item: Item, tmp_path: Path) -> None:
 
 
 def test_shell_commands_work_in_every_shell() -> None:
-    """`/bin/sh` is dash, bash or busybox."""
+    """`/bin/sh` may be dash, bash or busybox: each can parse the commands."""
     for item in catalogue():
         for argv in rendered(item, Window()):
             if argv[0] == "/bin/sh":
@@ -75,14 +75,14 @@ def test_shell_commands_work_in_every_shell() -> None:
 
 
 def test_cheap_and_important_items_are_first() -> None:
-    """A bundle that is cut off has the kernel log, and nothing that takes minutes."""
+    """If a bundle is interrupted early, it has the kernel log; slow items come last."""
     first = catalogue()[:10]
     assert {"kernel-log", "identity", "mounts", "memory"} <= {item.id for item in first}
     assert catalogue()[-1].seconds >= max(item.seconds for item in first)
 
 
 def test_time_window() -> None:
-    """Arguments with a time are filled in or left out; the shell gets its text unchanged."""
+    """Arguments with a time are filled in, or omitted without a time; shell commands are unchanged."""
     item = Item(id="x", title="x", commands=(("j", "-k", "--since={since}", "--until={until}"), "a | b '$c'"))
     since = dt.datetime(2026, 11, 16, 5, 0, tzinfo=dt.UTC)
     assert list(rendered(item, Window(since=since))) == [
@@ -94,12 +94,12 @@ def test_time_window() -> None:
 
 
 def test_braces() -> None:
-    """Each combination of parts."""
+    """Braces expand to every combination."""
     assert list(patterns(["/a/{b,c}/{d,e}*", OUTPUT])) == ["/a/b/d*", "/a/b/e*", "/a/c/d*", "/a/c/e*", OUTPUT]
 
 
 def test_users_items(tmp_path: Path) -> None:
-    """A file of a user, with sizes as text; it may replace an item of the catalogue."""
+    """A user's file may have sizes as text, and may replace an item of the catalogue."""
     path = tmp_path / "items.toml"
     path.write_text(
         '[mine]\ntitle = "Mine"\npaths = ["/var/log/mine/*.log"]\ncommands = [["a", "b"], "c | d"]\n'
@@ -140,14 +140,14 @@ def test_mistakes_in_users_items(text: str, tmp_path: Path) -> None:
     assert caught.value.exit_code == 2
 
 
-def test_a_missing_file_is_a_usage_error(tmp_path: Path) -> None:
-    """Exit code 2, with the path."""
+def test_missing_items_file(tmp_path: Path) -> None:
+    """A missing file is a usage error."""
     with pytest.raises(UsageError, match="No such file"):
         load(tmp_path / "none.toml")
 
 
 def test_selection() -> None:
-    """By id, tag and what is skipped; effects only by id; unknown names get a suggestion."""
+    """By id or tag, except skipped ones; items with side effects only by id; unknown names get a suggestion."""
     names = [item.id for item in select(catalogue(), tags=["gpu"], skip=["gpu-services"])]
     assert "gpu" in names
     assert "gpu-services" not in names
@@ -161,8 +161,8 @@ def test_selection() -> None:
         select(catalogue(), ids=["os"], skip=["os"])
 
 
-def test_commands_of_users_stay_as_they_are() -> None:
-    """Pipes and quotes are for the shell."""
+def test_users_commands_are_unchanged() -> None:
+    """The shell gets pipes and quotes as typed."""
     item = command_item(2, "ps aux | grep 'a b' && echo \"$HOME\"")
     assert item.id == "command-2"
     assert list(rendered(item, Window())) == [("/bin/sh", "-c", "ps aux | grep 'a b' && echo \"$HOME\"")]

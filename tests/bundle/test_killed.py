@@ -1,4 +1,4 @@
-"""Collector, agent or node killed at any moment: the bundle is valid, and resuming completes it."""
+"""Collector, agent or node is killed at any moment: the bundle is valid, and resuming completes it."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ HOSTS = parse_hosts(["localhost"])
 SCRIPT = """
 import asyncio, sys
 from pathlib import Path
-from tests.bundle.test_killed import collected
-collected(Path(sys.argv[1]))
+from tests.bundle.test_killed import collect_bundle
+collect_bundle(Path(sys.argv[1]))
 """
 
 
-def created(path: Path) -> BundleDirectory:
-    """A new bundle."""
+def create_bundle(path: Path) -> BundleDirectory:
+    """Create a bundle."""
     request = Request(nodes=["localhost"], items=ITEMS)
     return BundleDirectory.create(path / "x.tar.gz", request, HOSTS, dt.datetime.now(dt.UTC))
 
 
-def collected(path: Path) -> BundleSummary:
-    """Collect, or continue, the bundle."""
-    directory = BundleDirectory.open(path / "x") if (path / "x").exists() else created(path)
+def collect_bundle(path: Path) -> BundleSummary:
+    """Collect or resume the bundle."""
+    directory = BundleDirectory.open(path / "x") if (path / "x").exists() else create_bundle(path)
     summary = asyncio.run(collect(directory, ITEMS, HOSTS, Reach(lambda _: Local(), timeout=30)))
     directory.write_record()
     return summary
 
 
 def check_valid(path: Path) -> BundleSummary:
-    """Every file that the summary names is there as it was written, and the bundle is a record."""
+    """Check that every file in the summary exists with its size and hash, and that the bundle is a record."""
     summary = read_summary(path / "x")
     assert [node.node for node in summary.results] == ["localhost"]
     for item in summary.results[0].items:
@@ -69,9 +69,9 @@ def check_valid(path: Path) -> BundleSummary:
 
 
 def check_completed(path: Path) -> None:
-    """Resuming reads what is missing, and only that."""
+    """Check that resuming reads only the missing items, and completes the bundle."""
     before = {item.id: item for item in check_valid(path).results[0].items if item.status in READ}
-    collected(path)
+    collect_bundle(path)
     node = check_valid(path).results[0]
     assert (node.status, len(node.items)) == ("complete", len(ITEMS)), node.reason
     assert all(item == before.get(item.id, item) for item in node.items)
@@ -80,20 +80,20 @@ def check_completed(path: Path) -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes below one, nearest first."""
+    """The descendants of a process, breadth first."""
     found = [pid]
     for one in found:
         try:
             for task in Path(f"/proc/{one}/task").glob("*/children"):
                 found += [int(child) for child in task.read_text().split()]
         except (FileNotFoundError, ProcessLookupError):
-            continue  # it ended while it was read; so did what it had started, or it belongs to another parent now
+            continue  # it ended meanwhile; its children have ended too, or have another parent now
     return found[1:]
 
 
-def test_a_node_that_was_lost_after_its_last_item(tmp_path: Path) -> None:
-    """Nothing is missing, but the node is partial: resuming completes it."""
-    collected(tmp_path)
+def test_resume_a_node_lost_after_its_last_item(tmp_path: Path) -> None:
+    """No item is missing, but the node is partial: resuming completes it."""
+    collect_bundle(tmp_path)
     path = tmp_path / "x" / "summary.json"
     document = json.loads(path.read_bytes())
     document["results"][0] |= {"status": "partial", "reason": "the agent is gone"}
@@ -103,7 +103,7 @@ def test_a_node_that_was_lost_after_its_last_item(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("moment", range(MOMENTS))
 def test_collector_killed(tmp_path: Path, moment: int) -> None:
-    """SIGKILL to the collector: the agent ends by itself, the bundle can be read and continued."""
+    """After SIGKILL to the collector, the bundle can be read and resumed."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     run = subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path)], env=environment)
     while not list(tmp_path.glob("x/*_metadata.json")):
@@ -118,7 +118,7 @@ def test_collector_killed(tmp_path: Path, moment: int) -> None:
 @pytest.mark.parametrize("victim", ["agent", "node"])
 @pytest.mark.parametrize("moment", range(MOMENTS))
 def test_agent_or_node_killed(tmp_path: Path, victim: str, moment: int) -> None:
-    """SIGKILL to the agent, or to everything on the node at once: what arrived is kept."""
+    """After SIGKILL to the agent, or to all processes of the node, received data is kept."""
     others = descendants(os.getpid())
 
     def kill() -> None:
@@ -128,7 +128,7 @@ def test_agent_or_node_killed(tmp_path: Path, victim: str, moment: int) -> None:
 
     killer = threading.Thread(target=kill)
     killer.start()
-    summary = collected(tmp_path)
+    summary = collect_bundle(tmp_path)
     killer.join()
     node = summary.results[0]
     assert node.status == "complete" or node.reason
@@ -136,18 +136,18 @@ def test_agent_or_node_killed(tmp_path: Path, victim: str, moment: int) -> None:
     check_completed(tmp_path)
 
 
-def test_the_cluster_part_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The summary says that it was not read, not that there is no cluster."""
+def test_interrupted_cluster_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The summary reports the cluster items as not read, not as absent."""
 
-    async def hangs(*_arguments: object, **_options: object) -> None:
+    async def hang(*_arguments: object, **_options: object) -> None:
         await asyncio.sleep(60)
 
     async def main() -> BundleSummary:
         stop = asyncio.Event()
         asyncio.get_running_loop().call_later(0.1, stop.set)
         reach = Reach(lambda _: Local())
-        return await collect(created(tmp_path), ITEMS, [], reach, cluster=ClusterOptions(), stop=stop)
+        return await collect(create_bundle(tmp_path), ITEMS, [], reach, cluster=ClusterOptions(), stop=stop)
 
-    monkeypatch.setattr("rollbook.bundle.collect.read_cluster", hangs)
+    monkeypatch.setattr("rollbook.bundle.collect.read_cluster", hang)
     found = [(item.id, item.status, item.reason) for item in asyncio.run(main()).cluster]
     assert found == [("kubernetes", "not-read", "interrupted"), ("slurm", "not-read", "interrupted")]

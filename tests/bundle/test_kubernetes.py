@@ -1,4 +1,4 @@
-"""Kubernetes through a real kubectl, with recorded answers of a real API server."""
+"""Kubernetes through a real kubectl, with recorded responses of a real API server."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ LOG = "/api/v1/namespaces/training/pods/trainer-4/log"
 
 
 @contextlib.contextmanager
-def recorded() -> Iterator[tuple[KubeRecord, str]]:
-    """The recorded cluster."""
+def recorded_cluster() -> Iterator[tuple[KubeRecord, str]]:
+    """Serve the recorded cluster, with logs."""
     with kube_record() as (record, address):
         record.logs[LOG] = b"2026-11-15T01:45:29Z step 1 api_key=canary-in-a-log\n"
         record.logs[f"{LOG}.previous"] = b"2026-11-15T01:40:00Z out of memory\n"
@@ -43,14 +43,14 @@ def recorded() -> Iterator[tuple[KubeRecord, str]]:
 
 @pytest.fixture
 def server() -> Iterator[tuple[KubeRecord, str]]:
-    """That cluster, for tests that change it."""
-    with recorded() as found:
+    """A recorded cluster, for tests that change it."""
+    with recorded_cluster() as found:
         yield found
 
 
 @dataclasses.dataclass
 class Collected:
-    """What was collected into a directory, and what the server was asked for."""
+    """The result of a collection, and the requests that the server received."""
 
     directory: Path
     items: dict[str, ItemResult]
@@ -60,14 +60,14 @@ class Collected:
 
 @pytest.fixture(scope="module")
 def collected(tmp_path_factory: pytest.TempPathFactory) -> Collected:
-    """All kinds, for tests that only read."""
+    """A collection of all kinds, for tests that only read it."""
     directory = tmp_path_factory.mktemp("collected")
-    with recorded() as (record, address):
+    with recorded_cluster() as (record, address):
         return Collected(directory, *collect(directory, address), record.requests)
 
 
 def collect(tmp_path: Path, address: str, **options: str) -> tuple[dict[str, ItemResult], ClusterPart]:
-    """All items by id."""
+    """Collect all items, and return them by id."""
     config = write_kubeconfig(tmp_path / "config", address)
     environ = {**os.environ, "HOME": str(tmp_path)}
     kubectl = Kubectl(**{"kubeconfig": str(config), **options})
@@ -83,7 +83,7 @@ def everything(tmp_path: Path) -> str:
 
 
 def test_all_kinds_as_text_and_json(collected: Collected) -> None:
-    """Each item is complete and its files are as the summary says; nothing secret is in them."""
+    """Each item is complete, its files match the summary, and they contain no secrets."""
     items = collected.items
     assert {item.status for item in items.values()} == {"complete"}, items
     for name in ("nodes", "pods", "events", "persistent-volume-claims", "services", "deployments", "stateful-sets"):
@@ -103,7 +103,7 @@ def test_all_kinds_as_text_and_json(collected: Collected) -> None:
 
 
 def test_values_of_secrets_are_not_fetched(collected: Collected) -> None:
-    """The server is asked for tables of secrets and config maps, not for the objects."""
+    """Only tables of secrets and config maps are requested, not the objects."""
     requests = [accept for path, accept in collected.requests if re.search("/(secrets|configmaps)", path)]
     assert requests
     assert all(accept.startswith("application/json;as=Table") for accept in requests)
@@ -113,7 +113,7 @@ def test_values_of_secrets_are_not_fetched(collected: Collected) -> None:
 
 
 def test_logs_of_failing_containers(collected: Collected) -> None:
-    """The current and the previous log of the container that crashes, redacted; none of those that work."""
+    """The current and previous logs of the failing container are collected and redacted; logs of others are not."""
     files = {Path(file.path).name: file for file in collected.items["kubernetes-logs"].files}
     assert list(files) == ["training_trainer-4_trainer.log", "training_trainer-4_trainer.previous.log"]
     assert "limit-bytes" in files["training_trainer-4_trainer.log"].source
@@ -121,8 +121,8 @@ def test_logs_of_failing_containers(collected: Collected) -> None:
     assert "api_key=***" in log.read_text()
 
 
-def test_more_failing_containers_than_logs() -> None:
-    """The item says how many logs are missing."""
+def test_more_failing_containers_than_the_limit() -> None:
+    """The item is truncated and has the number of logs."""
     logs, most = ItemResult(id="kubernetes-logs", status="complete"), kubernetes.MOST_LOGS
     assert kubernetes._with_missing(logs, most) == logs
     found = kubernetes._with_missing(logs, most + 1)
@@ -131,26 +131,26 @@ def test_more_failing_containers_than_logs() -> None:
 
 @pytest.fixture
 def few_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two of the kinds: each takes a second of kubectl."""
+    """Read only two kinds, because each takes kubectl a second."""
     chosen = [kind for kind in kubernetes.KINDS if kind[0] in {"pods", "resource-quotas"}]
     assert len(chosen) == 2
     monkeypatch.setattr(kubernetes, "KINDS", chosen)
 
 
 @pytest.mark.usefixtures("few_kinds")
-def test_the_context_must_belong_to_the_cluster(server: tuple[KubeRecord, str], tmp_path: Path) -> None:
-    """By name or ARN; nothing is read from another cluster."""
+def test_context_must_belong_to_the_cluster(server: tuple[KubeRecord, str], tmp_path: Path) -> None:
+    """Nothing is read from the context of another cluster."""
     items, _ = collect(tmp_path, server[1], cluster="another")
     assert items["kubernetes"].status == "failed"
     assert items["kubernetes"].reason == f"context lab is for cluster {CLUSTER}, not for another; name another context"
-    # Debian's kubectl asks for the version before anything else.
+    # Debian's kubectl requests the version first.
     assert [path for path, _ in server[0].requests if not path.startswith("/version")] == []
     items, _ = collect(tmp_path, server[1], cluster="training")
     assert "kubernetes-pods" in items
 
 
 def test_broken_kubectl_affects_only_this_part(tmp_path: Path) -> None:
-    """No program, no such context, no server: one item with the reason."""
+    """Without kubectl, the context or the server there is one item, with the reason."""
     items, _ = collect(tmp_path, "http://127.0.0.1:9", program="kubectl-none")
     assert items["kubernetes"].status == "absent"
     items, _ = collect(tmp_path, "http://127.0.0.1:9", context="none")
@@ -164,8 +164,8 @@ def test_broken_kubectl_affects_only_this_part(tmp_path: Path) -> None:
     ("program", "address", "status"),
     [("kubectl-none", "", "absent"), ("kubectl", "", "absent"), ("kubectl", "http://127.0.0.1:9", "failed")],
 )
-def test_whether_nodes_are_in_the_cluster(tmp_path: Path, program: str, address: str, status: str) -> None:
-    """Without a program or a context there is nothing to read; a server that does not answer is a failure."""
+def test_status_of_the_kubernetes_item(tmp_path: Path, program: str, address: str, status: str) -> None:
+    """Without kubectl or a context the item is absent; with a server that cannot be reached it failed."""
     config = tmp_path / "config"
     config.touch()
     if address:
@@ -176,8 +176,8 @@ def test_whether_nodes_are_in_the_cluster(tmp_path: Path, program: str, address:
 
 
 @pytest.mark.parametrize("pods", [b"", b"[]", b'{"items": null}', b'{"items": [{}]}', b'{"items": [{"metadata": {}'])
-def test_a_list_of_pods_that_cannot_be_read(pods: bytes) -> None:
-    """It is an error of the kind that the collection expects."""
+def test_malformed_list_of_pods(pods: bytes) -> None:
+    """It raises `ValueError`, which the collection handles."""
     with pytest.raises(ValueError, match=r"^\w+: "):
         list(failing_containers(pods))
 
@@ -186,7 +186,7 @@ def test_a_list_of_pods_that_cannot_be_read(pods: bytes) -> None:
 def test_a_query_that_hangs_affects_only_itself(
     server: tuple[KubeRecord, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its item says so; the others are complete."""
+    """The item of the hanging query fails with a reason; the other one is complete."""
     monkeypatch.setattr(kubernetes, "REQUEST_SECONDS", 2)
     server[0].hang.add("/api/v1/resourcequotas")
     items, _ = collect(tmp_path, server[1])
@@ -196,7 +196,7 @@ def test_a_query_that_hangs_affects_only_itself(
 
 
 def test_masking_of_json() -> None:
-    """No canary of a pod is left; the rest is."""
+    """All canaries of a pod are removed; other values are kept."""
     container, annotations = canary_container(CANARIES)
     pod = {"kind": "Pod", "metadata": {"annotations": annotations}, "spec": {"containers": [container]}}
     redacted = mask_json(json.dumps({"items": [pod]}).encode(), Redactor(b"s")).decode()
@@ -208,7 +208,7 @@ def test_masking_of_json() -> None:
 
 
 def test_masking_of_descriptions() -> None:
-    """Values of variables on one or several lines, and secret arguments; references stay."""
+    """Values of variables on one or several lines and secret arguments are masked; other text is kept."""
     text = (
         "Annotations:  kubectl.kubernetes.io/last-applied-configuration: {canary}\n"
         "Containers:\n  c:\n    Args:\n      --admin-password\n      canary1\n      --fast\n    Environment:\n"

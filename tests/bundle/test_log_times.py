@@ -1,4 +1,4 @@
-"""Times of log lines, on the node and in the analysis: both read the same cases."""
+"""Timestamps of log lines: the node and the analysis are tested with the same cases."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ NEAR: dt.datetime = DATA["near"]
 
 
 @pytest.fixture
-def _own_zone() -> Iterator[None]:
-    """Restore the time zone of this process in the end."""
+def _restore_time_zone() -> Iterator[None]:
+    """Restore the time zone of this process after the test."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TZ", "UTC")
         yield
@@ -29,9 +29,9 @@ def _own_zone() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("case", DATA["case"], ids=lambda case: f"{case['line']} {case.get('zone', '')}")
-@pytest.mark.usefixtures("_own_zone")
+@pytest.mark.usefixtures("_restore_time_zone")
 def test_cases(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A time without a zone is in the zone of the node, one without a year in the last twelve months."""
+    """A time without a zone is in the node's zone; one without a year is in the last twelve months."""
     zone = case.get("zone", "UTC")
     found = line_time(case["line"], NEAR, NEAR - dt.timedelta(hours=1), zoneinfo.ZoneInfo(zone))
     assert found == case.get("time")

@@ -1,4 +1,4 @@
-"""Archives of nodes as a hostile node would make them: nothing is written outside, and each is refused."""
+"""Archives of hostile nodes: each is refused, and nothing is written outside the node's directory."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ LIST = (
 )
 
 
-def archive(path: Path, files: dict[str, bytes] | None = None, listed: bytes | None = LIST) -> Path:
-    """An archive with these files and this list."""
+def write_archive(path: Path, files: dict[str, bytes] | None = None, listed: bytes | None = LIST) -> Path:
+    """Write an archive with these files and this list."""
     with tarfile.open(path, "w:gz") as tar:
         for name, data in {
             **(FILES if files is None else files),
@@ -38,7 +38,7 @@ def archive(path: Path, files: dict[str, bytes] | None = None, listed: bytes | N
 
 
 def read(path: Path, tmp_path: Path, most: int = 1 << 20) -> list[tuple[ItemResult, list[Redaction]]]:
-    """The items that the collector takes from it, each with what was replaced in it."""
+    """Read an archive as the collector does: its items, each with its redactions."""
     directory = tmp_path / "bundle" / "nodes" / "n"
     directory.mkdir(parents=True)
     found: list[tuple[ItemResult, list[Redaction]]] = []
@@ -51,9 +51,9 @@ def read(path: Path, tmp_path: Path, most: int = 1 << 20) -> list[tuple[ItemResu
     return found
 
 
-def test_what_is_in_it(tmp_path: Path) -> None:
-    """Items with status, source, exit status and what was replaced, as from frames."""
-    (one, redactions), (two, _) = read(archive(tmp_path / "archive"), tmp_path)
+def test_valid_archive(tmp_path: Path) -> None:
+    """Items have their status, reason, files, exit status and redactions."""
+    (one, redactions), (two, _) = read(write_archive(tmp_path / "archive"), tmp_path)
     assert (one.status, one.seconds, one.files[0].path, one.files[0].redactions) == (
         "complete", 0.001, "nodes/n/one/a", 2,
     )  # fmt: skip
@@ -80,16 +80,16 @@ HOSTILE: dict[str, tuple[dict[str, bytes], bytes | None]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_archives(tmp_path: Path, name: str) -> None:
-    """Refused, with files below the directory of the node at most."""
+    """The archive is refused, and nothing is written outside the node's directory."""
     with pytest.raises(AgentFailed):
-        read(archive(tmp_path / "archive", *HOSTILE[name]), tmp_path, 64 << 20)
+        read(write_archive(tmp_path / "archive", *HOSTILE[name]), tmp_path, 64 << 20)
     outside = {path.name for path in tmp_path.iterdir()} | {path.name for path in (tmp_path / "bundle/nodes").iterdir()}
     assert outside == {"archive", "bundle", "n"}
 
 
 def test_damaged_archives(tmp_path: Path) -> None:
-    """Cut anywhere, with a changed byte, with a link, or with more than the limit: an error, not a traceback."""
-    whole = archive(tmp_path / "whole").read_bytes()
+    """A truncated or changed archive, a link, or data beyond the limit raises `AgentFailed`."""
+    whole = write_archive(tmp_path / "whole").read_bytes()
     linked = io.BytesIO()
     with tarfile.open(fileobj=linked, mode="w:gz") as tar:
         link = tarfile.TarInfo("nodes/n/items.tsv")

@@ -1,4 +1,4 @@
-"""Obfuscation: the same replacements in all files, networks keep their structure, repetition changes nothing."""
+"""Obfuscation: replacements are the same in all files, networks keep their structure, a second run changes nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOG = (
 
 
 def make_bundle(path: Path) -> Path:
-    """A bundle of three nodes with the same log."""
+    """Write a bundle of three nodes with the same log."""
     results = []
     for node in NODES:
         relative = f"nodes/{node}/system-log/{node}.log"
@@ -52,8 +52,8 @@ def all_files(bundle: Path) -> dict[str, bytes]:
     return {str(each.relative_to(bundle)): each.read_bytes() for each in sorted(bundle.rglob("*")) if each.is_file()}
 
 
-def test_nothing_original_is_left(tmp_path: Path) -> None:
-    """In contents and names, on all nodes alike; what is not an identity stays."""
+def test_all_identities_are_replaced(tmp_path: Path) -> None:
+    """Names and addresses are replaced in contents and file names, equally on all nodes; other text is kept."""
     bundle, pairs = make_bundle(tmp_path / "bundle"), obfuscate(tmp_path / "bundle", tmp_path / "map.json")
     files = all_files(bundle)
     everything = "".join(files) + b"".join(files.values()).decode()
@@ -79,7 +79,7 @@ def test_nothing_original_is_left(tmp_path: Path) -> None:
 
 
 def test_summary_describes_the_new_files(tmp_path: Path) -> None:
-    """Paths, sizes and hashes."""
+    """Paths, sizes and hashes in the summary are those of the obfuscated files."""
     bundle = make_bundle(tmp_path / "bundle")
     obfuscate(bundle, tmp_path / "map.json")
     for node in read(bundle / "summary.json", BundleSummary).results:
@@ -89,8 +89,8 @@ def test_summary_describes_the_new_files(tmp_path: Path) -> None:
             assert node.node in file.path
 
 
-def test_twice_is_once(tmp_path: Path) -> None:
-    """A second run changes nothing, also after an interruption before the end."""
+def test_obfuscating_twice_changes_nothing(tmp_path: Path) -> None:
+    """A second run changes nothing, even if the first was interrupted just before its end."""
     bundle = make_bundle(tmp_path / "bundle")
     obfuscate(bundle, tmp_path / "map.json")
     before = all_files(bundle)
@@ -101,7 +101,7 @@ def test_twice_is_once(tmp_path: Path) -> None:
     assert all_files(bundle) == before
 
 
-def test_a_map_serves_several_bundles(tmp_path: Path) -> None:
+def test_one_map_for_several_bundles(tmp_path: Path) -> None:
     """Equal names in two bundles have equal replacements."""
     first, second = make_bundle(tmp_path / "a"), make_bundle(tmp_path / "b")
     obfuscate(first, tmp_path / "map.json")
@@ -115,8 +115,8 @@ def test_a_map_serves_several_bundles(tmp_path: Path) -> None:
     assert len(logs) == 1
 
 
-def test_the_map_is_private_and_outside(tmp_path: Path) -> None:
-    """Mode 0600; inside the bundle or readable by others it is refused."""
+def test_map_is_private_and_outside_the_bundle(tmp_path: Path) -> None:
+    """The map has mode 0600; one inside the bundle or readable by others is refused."""
     bundle = make_bundle(tmp_path / "bundle")
     with pytest.raises(UsageError, match="inside the bundle"):
         obfuscate(bundle, bundle / "map.json")
@@ -144,7 +144,7 @@ def test_networks_keep_their_structure(addresses: list[str]) -> None:
 
 
 def test_ipv6_keeps_its_structure() -> None:
-    """Two hosts of one network."""
+    """Addresses of one network share the same prefix length after obfuscation."""
     work = _Work(ObfuscationMap(key="ab" * 32), is_repeated=False)
     one, other = work.word(b"2001:db8:1:2::5").decode(), work.word(b"2001:db8:1:2::9").decode()
     assert "db8" not in one

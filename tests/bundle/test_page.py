@@ -1,4 +1,4 @@
-"""The page of an issue report in a real Chromium: headline, evidence, items, differences; silent to the outside."""
+"""The page of an issue report in a real Chromium: headline, evidence, items, differences; no network requests."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ EVIL = "</script><img src=x onerror=alert(1)>\u202e"
 LOST = "NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, GPU has fallen off the bus."
 
 
-def sick(directory: Path) -> Path:
-    """A report of eight nodes: three with faults, one of them hostile, one that was not reached."""
+def write_faulty_report(directory: Path) -> Path:
+    """Write a report of eight nodes: three have faults, one of them hostile text, and one was not reached."""
     directory.mkdir(exist_ok=True)
     messages = {
         "n3": [LOST],
@@ -55,14 +55,14 @@ def window() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a report with faults."""
-    path = sick(tmp_path_factory.mktemp("report"))
+    path = write_faulty_report(tmp_path_factory.mktemp("report"))
     analyse(path)
     return path / "index.html"
 
 
 @pytest.fixture
 def page(window: Browser, report: Path) -> Iterator[Browser]:
-    """The page, freshly opened; it must load nothing and report no error."""
+    """The page after opening it; it must load nothing else and log no errors."""
     window.resize(1440, 900)
     window.prefer(dark=False)
     window.console(), window.requests()
@@ -74,8 +74,8 @@ def page(window: Browser, report: Path) -> Iterator[Browser]:
 
 
 def test_document(tmp_path: Path) -> None:
-    """The headline names the worst finding and counts nodes; every node and item is there."""
-    path = sick(tmp_path)
+    """The headline counts problems and nodes; all nodes, items and differing facts are listed."""
+    path = write_faulty_report(tmp_path)
     found = build(open_bundle_data(path), analyse(path))
     assert found.verdict.level == "bad"
     assert found.verdict.headline.startswith("2 problems on 2 of 8 nodes: ")
@@ -89,7 +89,7 @@ def test_document(tmp_path: Path) -> None:
 
 @pytest.mark.needs("chromedriver", "chromium")
 def test_findings_with_their_lines(page: Browser) -> None:
-    """The first failures are open: time, line, file and advice can be read; the link leads to the file."""
+    """The first failures are open, with time, line, file and advice; a link opens the file."""
     text = page.script("return document.querySelector('#findings').innerText")
     assert "GPU 0000:3b:00 is no longer on the PCIe bus" in text
     assert LOST in text
@@ -102,8 +102,8 @@ def test_findings_with_their_lines(page: Browser) -> None:
 
 
 @pytest.mark.needs("chromedriver", "chromium")
-def test_items_are_one_click_away(page: Browser) -> None:
-    """A cell lists the files of its item, with links that stay inside the report."""
+def test_cells_list_files_of_an_item(page: Browser) -> None:
+    """A click on a cell lists the files of its item, with links inside the report."""
     page.click('[aria-label="n1, os: complete"]')
     links = page.script(
         "return [...document.querySelectorAll('.files a')].map((a) => [a.innerText, a.getAttribute('href')])"
@@ -117,8 +117,8 @@ def test_items_are_one_click_away(page: Browser) -> None:
 
 
 @pytest.mark.needs("chromedriver", "chromium")
-def test_a_node_leads_to_its_finding(page: Browser) -> None:
-    """The count of findings in a row links to the first one, which opens."""
+def test_nodes_link_to_their_findings(page: Browser) -> None:
+    """The number of findings of a node links to the first one, which opens."""
     page.click("#node-4 a")
     assert page.wait("document.querySelector(location.hash)?.open")
     assert "filer1" in page.script("return document.querySelector(location.hash).innerText")
@@ -127,7 +127,7 @@ def test_a_node_leads_to_its_finding(page: Browser) -> None:
 
 @pytest.mark.needs("chromedriver", "chromium")
 def test_differences_and_incomplete_rules(page: Browser) -> None:
-    """Facts that differ are listed, and rules that could not tell, with the reason."""
+    """The page lists differing facts, and rules that could not tell, with the reason."""
     assert "always" in page.script("return document.querySelector('#facts').innerText")
     page.click("#findings details.shared summary")
     assert "processes timed-out on n2" in page.script(
@@ -138,7 +138,7 @@ def test_differences_and_incomplete_rules(page: Browser) -> None:
 @pytest.mark.needs("chromedriver", "chromium")
 @pytest.mark.parametrize("dark", [False, True])
 def test_small_screen(page: Browser, *, dark: bool) -> None:
-    """390 pixels are enough: nothing scrolls sideways except the table of items inside its frame."""
+    """The page fits into a width of 390 pixels without horizontal scrolling."""
     page.prefer(dark=dark)
     page.wait(f"document.documentElement.dataset.theme === '{'dark' if dark else 'light'}'")
     page.resize(390, 844)
@@ -148,7 +148,7 @@ def test_small_screen(page: Browser, *, dark: bool) -> None:
 
 
 @pytest.mark.needs("chromedriver", "chromium")
-def test_hostile_text_stays_text(page: Browser) -> None:
-    """Markup and directional characters in a log are shown as text."""
+def test_hostile_text_is_shown_as_text(page: Browser) -> None:
+    """Markup in a log is shown as text."""
     assert page.script("return document.images.length") == 0
     assert "</script><img" in page.script("return document.querySelector('#findings').innerText")

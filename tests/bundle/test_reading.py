@@ -1,4 +1,4 @@
-"""Reports are untrusted input: whatever their bytes are, analysis ends and stays inside the report."""
+"""Reports are untrusted input: analysis of any bytes terminates and reads only files of the report."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ WORDS = [literal for row in rows().values() for literal in row.find]
 
 
 def file_at(path: str) -> File:
-    """A file as the summary names it."""
+    """A file as the summary lists it."""
     return File(path=path, source="x", size=1, sha256="")
 
 
-def some_bundle(directory: Path, text: str = "x\n") -> Path:
-    """A report with one kernel log."""
+def write_log_bundle(directory: Path, text: str = "x\n") -> Path:
+    """Write a report with one kernel log."""
     directory.mkdir(exist_ok=True)
     case = BundleCase(about="", outcome="", items={"n1": {"kernel-log": {"journalctl -k": text}}})
     return write_bundle(directory, case)
@@ -61,7 +61,7 @@ def some_bundle(directory: Path, text: str = "x\n") -> Path:
 @FUZZ
 @given(data=st.lists(st.one_of(st.binary(max_size=200), st.sampled_from(WORDS).map(str.encode), st.just(b"\n"))))
 def test_any_bytes_in_every_file(data: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> None:
-    """No content of a file makes a rule fail."""
+    """Arbitrary file content never makes a rule fail."""
     directory = tmp_path_factory.mktemp("fuzz")
     items = {item: {source: "x"} for item, source in SOURCES.items()}
     cluster = {"kubectl get pods -o json": "x", "kubectl get nodes -o json": "x", "sinfo -R": "x"}
@@ -106,7 +106,7 @@ JSON: Any = st.recursive(
 @FUZZ
 @given(document=JSON)
 def test_any_json_from_kubernetes(document: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """No document makes a rule fail."""
+    """Arbitrary JSON documents never make a rule fail."""
     directory = tmp_path_factory.mktemp("fuzz")
     text = json.dumps(document)
     cluster = {f"kubectl get {kind} -o json": text for kind in ("pods", "nodes", "events")}
@@ -118,7 +118,7 @@ def test_any_json_from_kubernetes(document: Any, tmp_path_factory: pytest.TempPa
 @FUZZ
 @given(data=st.binary(max_size=500) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_broken_summary(data: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A summary that is not one is an error with a message."""
+    """An invalid summary is an error with a message."""
     directory = tmp_path_factory.mktemp("fuzz")
     (directory / "summary.json").write_bytes(data)
     with pytest.raises(RecordError, match="summary"):
@@ -127,7 +127,7 @@ def test_broken_summary(data: bytes, tmp_path_factory: pytest.TempPathFactory) -
 
 def test_huge_line(tmp_path: Path) -> None:
     """A line of 10 MB is read in pieces; lines after it keep their numbers."""
-    path = some_bundle(tmp_path)
+    path = write_log_bundle(tmp_path)
     line = b"x" * (10 << 20) + b"\n" + kernel_log("nfs: server filer1 not responding, still trying").encode()
     (path / "nodes/n1/kernel-log/0").write_bytes(line)
     result = next(rule for rule in analyse(path).rules if rule.id == "nfs-not-responding")
@@ -142,9 +142,9 @@ def test_huge_line(tmp_path: Path) -> None:
              "nodes/n1/dir/x", "nodes/n1/fifo", "nodes/n1/\0", "nodes/n1/absent", ""],
 )  # fmt: skip
 def test_paths_stay_inside(path: str, tmp_path: Path) -> None:
-    """Whatever path the summary names: nothing outside, no link, no FIFO is opened."""
+    """Paths in the summary cannot open files outside the report, links or FIFOs."""
     (tmp_path / "secret").write_text("secret")
-    bundle = some_bundle(tmp_path / "b")
+    bundle = write_log_bundle(tmp_path / "b")
     (bundle / "nodes/n1/link").symlink_to(tmp_path / "secret")
     (bundle / "nodes/n1/dir").symlink_to(tmp_path)
     os.mkfifo(bundle / "nodes/n1/fifo")
@@ -152,8 +152,8 @@ def test_paths_stay_inside(path: str, tmp_path: Path) -> None:
         Bundle(bundle).text(file_at(path))
 
 
-def test_lines_that_patterns_take_long_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They affect only their own node: rules could not tell there, and find what other nodes have."""
+def test_slow_pattern_matching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines that take too long to match are reported; rules still find lines of other nodes."""
     texts = {"n1": 9 * "x Stale file handle\n", "n2": kernel_log("nfs: server filer1 not responding")}
     items = {name: {"kernel-log": {"journalctl -k": text}} for name, text in texts.items()}
     bundle = write_bundle(tmp_path, BundleCase(about="", outcome="", items=items))
@@ -165,7 +165,7 @@ def test_lines_that_patterns_take_long_for(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_unreadable_file_is_reported(tmp_path: Path) -> None:
-    """A file that is missing or damaged makes the report incomplete, and rules that need it could not tell."""
+    """A missing or damaged file makes the report incomplete, and rules that need it could not tell."""
     items = {"n1": {"kernel-log": {"journalctl -k": "x\n"}}}
     broken = {"kubectl get nodes -o json": '{"items": ['}
     path = write_bundle(tmp_path, BundleCase(about="", outcome="", items=items, cluster=broken))
@@ -178,8 +178,8 @@ def test_unreadable_file_is_reported(tmp_path: Path) -> None:
         assert found[rule].outcome == "could-not-tell", rule
 
 
-def test_a_text_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rules compare its start, and could not tell about the rest."""
+def test_overlong_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules compare only the start of the text, and report that they could not tell."""
     monkeypatch.setattr(evidence, "LARGEST_TEXT", 10)
     nodes = {"kubectl get nodes -o json": '{"items": []}'}
     path = write_bundle(tmp_path, BundleCase(about="", outcome="", items={"n1": {}}, cluster=nodes))
@@ -188,8 +188,8 @@ def test_a_text_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "only the first" in found.note
 
 
-def archive(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
-    """An archive with these entries."""
+def write_archive(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
+    """Write an archive with these entries."""
     with tarfile.open(path, "w:gz") as tar:
         for member, data in members:
             member.size = len(data)
@@ -212,8 +212,8 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.
     ids=lambda entry: entry.name,
 )  # fmt: skip
 def test_hostile_archives(entry: tarfile.TarInfo, tmp_path: Path) -> None:
-    """Links, devices and paths that leave the target end the unpacking."""
-    path = archive(tmp_path / "b.tar.gz", (entry, b""))
+    """Archives with links, devices or paths outside the target are refused."""
+    path = write_archive(tmp_path / "b.tar.gz", (entry, b""))
     with pytest.raises(RecordError, match="cannot unpack"):
         unpack(path, tmp_path / "out" / "b")
     assert not (tmp_path / "outside").exists()
@@ -221,8 +221,8 @@ def test_hostile_archives(entry: tarfile.TarInfo, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
-def test_a_header_that_would_fill_the_memory(form: int, tmp_path: Path) -> None:
-    """A few KiB of an archive can hold a name or a comment of gigabytes: it is not read."""
+def test_huge_archive_headers(form: int, tmp_path: Path) -> None:
+    """A few compressed KiB can expand to a header of gigabytes: it is refused."""
     entry = member("b/" + "x" * (3 << 20))
     with tarfile.open(tmp_path / "b.tar.gz", "w:gz", format=form) as tar:
         tar.addfile(entry)
@@ -230,8 +230,8 @@ def test_a_header_that_would_fill_the_memory(form: int, tmp_path: Path) -> None:
         unpack(tmp_path / "b.tar.gz", tmp_path / "out")
 
 
-def test_a_negative_size(tmp_path: Path) -> None:
-    """It would raise the limit of what may be unpacked."""
+def test_negative_member_size(tmp_path: Path) -> None:
+    """A negative size would raise the limit for unpacked data; it is refused."""
     entry = member("b/x")
     entry.size = -512
     header = entry.tobuf(tarfile.GNU_FORMAT)
@@ -240,16 +240,16 @@ def test_a_negative_size(tmp_path: Path) -> None:
         unpack(tmp_path / "b.tar.gz", tmp_path / "out")
 
 
-def test_an_archive_twice_the_same_name(tmp_path: Path) -> None:
-    """A second entry with the same name does not replace the first."""
-    path = archive(tmp_path / "b.tar.gz", (member("b/x"), b"1"), (member("b/x"), b"2"))
+def test_duplicate_names_in_an_archive(tmp_path: Path) -> None:
+    """An archive with two entries of the same name is refused."""
+    path = write_archive(tmp_path / "b.tar.gz", (member("b/x"), b"1"), (member("b/x"), b"2"))
     with pytest.raises(RecordError):
         unpack(path, tmp_path / "out")
 
 
 @pytest.mark.parametrize("data", [b"", b"\x1f\x8b", gzip.compress(b"x" * 1000, mtime=0), b"not an archive"])
 def test_damaged_archives(data: bytes, tmp_path: Path) -> None:
-    """An archive that is not one is an error with a message, and nothing is left that looks like a report."""
+    """An invalid archive is an error, and no partial report is left behind."""
     path = tmp_path / "b.tar.gz"
     path.write_bytes(data)
     with pytest.raises(RollbookError):
@@ -258,8 +258,8 @@ def test_damaged_archives(data: bytes, tmp_path: Path) -> None:
 
 
 def test_a_truncated_archive(tmp_path: Path) -> None:
-    """Its first files, the summary among them, are not left as if they were the whole report."""
-    bundle = some_bundle(tmp_path / "b", kernel_log("nfs: server filer1 not responding, still trying"))
+    """The files before the truncation, among them the summary, are not left behind as if they were the report."""
+    bundle = write_log_bundle(tmp_path / "b", kernel_log("nfs: server filer1 not responding, still trying"))
     with tarfile.open(tmp_path / "c.tar", "w") as tar:
         tar.add(bundle / "summary.json", arcname="c/summary.json")
         tar.add(bundle / "nodes", arcname="c/nodes")
@@ -272,8 +272,8 @@ def test_a_truncated_archive(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".tar.gz", pytest.param(".tar.zst", marks=pytest.mark.needs("zstd"))])
 def test_an_archive_with_a_wrong_checksum(tmp_path: Path, suffix: str) -> None:
-    """The checksum at the end of the file is compared, although no entry follows."""
-    bundle = some_bundle(tmp_path / "b", kernel_log("nfs: server filer1 not responding, still trying"))
+    """The checksum at the end of the file is verified, although no entry follows it."""
+    bundle = write_log_bundle(tmp_path / "b", kernel_log("nfs: server filer1 not responding, still trying"))
     path = tmp_path / f"c{suffix}"
     pack(bundle, path)
     unpack(path, tmp_path / "good")
@@ -286,8 +286,8 @@ def test_an_archive_with_a_wrong_checksum(tmp_path: Path, suffix: str) -> None:
 
 
 def test_analyse_an_archive(tmp_path: Path) -> None:
-    """It is unpacked next to itself, for the owner only, and analysed there."""
-    bundle = some_bundle(tmp_path / "b", kernel_log("nfs: server filer1 not responding, still trying"))
+    """The archive is unpacked into its directory, readable by the owner only, and analysed there."""
+    bundle = write_log_bundle(tmp_path / "b", kernel_log("nfs: server filer1 not responding, still trying"))
     with tarfile.open(tmp_path / "c.tar.gz", "w:gz") as tar:
         tar.add(bundle, arcname="report")
     findings = analyse(tmp_path / "c.tar.gz")
@@ -301,17 +301,17 @@ def test_analyse_an_archive(tmp_path: Path) -> None:
 
 
 def test_a_report_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is neither written to nor continued: its request names commands, which would run with our rights."""
-    path = some_bundle(tmp_path / "b", kernel_log("x"))
+    """The report is neither analysed nor resumed: its request has commands that would run with our permissions."""
+    path = write_log_bundle(tmp_path / "b", kernel_log("x"))
     monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
-    for verb in (analyse, BundleDirectory.open):
+    for function in (analyse, BundleDirectory.open):
         with pytest.raises(RecordError, match="belongs to uid"):
-            verb(path)
+            function(path)
 
 
 def test_findings_round_trip(tmp_path: Path) -> None:
-    """`findings.json` has the lines, and a second analysis gives the same findings."""
-    path = some_bundle(tmp_path, kernel_log("nfs: server filer1 not responding, still trying"))
+    """`findings.json` has the findings with their lines, and a second analysis finds the same."""
+    path = write_log_bundle(tmp_path, kernel_log("nfs: server filer1 not responding, still trying"))
     first = msgspec.to_builtins(analyse(path).rules)
     stored = json.loads((path / "findings.json").read_bytes())["rules"]
     again = msgspec.to_builtins(analyse(path).rules)
@@ -321,8 +321,8 @@ def test_findings_round_trip(tmp_path: Path) -> None:
     assert found["device"] == "filer1"
 
 
-def test_facts_come_from_the_snapshot(tmp_path: Path) -> None:
-    """The rules of snapshots are applied too."""
+def test_hosts_come_from_the_snapshot(tmp_path: Path) -> None:
+    """The hosts of a report are those of its snapshot, with or without items."""
     case = BundleCase(
         about="", outcome="", items={"n1": {"os": {"x": "y"}}}, start={"n[1-2]": {"thp": {"enabled": "madvise"}},
                                                                       "n3": {"thp": {"enabled": "always"}}},

@@ -1,4 +1,4 @@
-"""What a hostile node may send: nothing is written outside its directory, and every limit holds."""
+"""Data of hostile nodes: nothing is written outside the node's directory, and limits are enforced."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Node:
         )  # fmt: skip
 
     def file(self, item: int, number: int, source: str, data: bytes) -> None:
-        """A file as an agent sends it."""
+        """Send a file as an agent does."""
         head = f"{item}\t{number}\t".encode()
         self.files.take(head + b"open\t" + source.encode("utf-8", "surrogateescape"))
         self.files.take(head + b"data\t%d\n" % len(data) + zlib.compress(data))
@@ -44,7 +44,7 @@ class Node:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
-    """A node without limits that matter."""
+    """A node with high limits."""
     return Node(tmp_path)
 
 
@@ -66,8 +66,8 @@ def node(tmp_path: Path) -> Node:
         "~",
     ],
 )
-def test_names_stay_inside(node: Node, tmp_path: Path, source: str) -> None:
-    """Whatever a node calls a file, it lies in the directory of its item under a plain name."""
+def test_hostile_file_names(node: Node, tmp_path: Path, source: str) -> None:
+    """Any file name that a node sends becomes a plain name in the directory of its item."""
     node.file(0, 0, source.replace("\n", "\\n"), b"data")
     node.files.take(b"0\t-\tdone\tcomplete\t1\t")
     [path] = (node.directory / "one").iterdir()
@@ -86,7 +86,7 @@ def test_equal_names_are_numbered(node: Node) -> None:
 
 
 def test_a_link_in_the_bundle_is_not_followed(node: Node, tmp_path: Path) -> None:
-    """A bundle that someone prepared with links does not redirect what is written."""
+    """Files are not written through a symlink that was placed in the bundle."""
     (tmp_path / "elsewhere").mkdir()
     (node.directory / "one").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(Exception, match="symlink"):
@@ -116,8 +116,8 @@ def test_a_link_in_the_bundle_is_not_followed(node: Node, tmp_path: Path) -> Non
         [b"0\t-\tother"],
     ],
 )
-def test_what_no_agent_sends_ends_the_session(node: Node, frames: list[bytes]) -> None:
-    """The node is disconnected, with the reason; what it sent before stays."""
+def test_invalid_frames_disconnect_the_node(node: Node, frames: list[bytes]) -> None:
+    """The node is disconnected with a reason, and every item has a result."""
     *before, last = frames
     for frame in before:
         node.files.take(frame)
@@ -127,19 +127,19 @@ def test_what_no_agent_sends_ends_the_session(node: Node, frames: list[bytes]) -
     assert len(node.results) == 2
 
 
-def test_limits_of_items_and_nodes(tmp_path: Path) -> None:
-    """A node cannot send more than the limit of an item, of itself, or of the run."""
+def test_limits_of_items_run_and_disk(tmp_path: Path) -> None:
+    """A node cannot exceed the limit of an item, the limit of the run, or the free disk space."""
     chunk = b"x" * receive.CHUNK
     with pytest.raises(AgentFailed, match="more than the limit of the item one"):
-        many(Node(tmp_path / "a"), chunk)
+        send_endless_file(Node(tmp_path / "a"), chunk)
     with pytest.raises(RecordError, match="limit of this run"):
-        many(Node(tmp_path / "b", space=Space(tmp_path, MIB // 2, 0)), chunk)
+        send_endless_file(Node(tmp_path / "b", space=Space(tmp_path, MIB // 2, 0)), chunk)
     with pytest.raises(RecordError, match="is free on the disk"):
-        many(Node(tmp_path / "c", space=Space(tmp_path, 1 << 40, 1 << 60)), chunk)
+        send_endless_file(Node(tmp_path / "c", space=Space(tmp_path, 1 << 40, 1 << 60)), chunk)
 
 
 def test_limits_of_files_and_redactions(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all items together: names and redactions are kept in memory until the end."""
+    """The limits apply to all items together, because names and redactions are kept in memory."""
     monkeypatch.setattr(receive, "MOST_NODE_FILES", 3)
     monkeypatch.setattr(receive, "MOST_LOGGED", 5000)
     for number in range(3):
@@ -156,15 +156,15 @@ def test_limits_of_files_and_redactions(node: Node, monkeypatch: pytest.MonkeyPa
         node.files.take(log)
 
 
-def many(node: Node, chunk: bytes) -> None:
-    """Send one file without end."""
+def send_endless_file(node: Node, chunk: bytes) -> None:
+    """Send a file that never ends."""
     node.files.take(b"0\t0\topen\tx")
     for _ in range(10_000):
         node.files.take(b"0\t0\tdata\t%d\n" % len(chunk) + zlib.compress(chunk))
 
 
-def test_an_interrupted_item_keeps_what_arrived(node: Node) -> None:
-    """The file in progress is kept and marked; items that had not begun are not read."""
+def test_interrupted_items_keep_received_data(node: Node) -> None:
+    """An unfinished file is kept and marked as truncated; items that had not begun are not read."""
     node.files.take(b"0\t0\topen\t/a")
     node.files.take(b"0\t0\tdata\t4\n" + zlib.compress(b"half"))
     node.files.finish("the connection broke")
@@ -178,8 +178,8 @@ def test_an_interrupted_item_keeps_what_arrived(node: Node) -> None:
     assert not list(node.directory.rglob("*.part"))
 
 
-def test_lost_frames_are_noticed(node: Node) -> None:
-    """A file with a hole is marked, data without a beginning is ignored, and the item is not complete."""
+def test_lost_frames_are_detected(node: Node) -> None:
+    """A file with missing data is marked, data of an unopened file is ignored, and the item is not complete."""
     node.files.take(b"0\t0\topen\t/a")
     node.files.take(b"0\t0\tend\t0\t0\t-\t4")
     node.files.take(b"0\t1\tdata\t4\n" + zlib.compress(b"lost"))
@@ -190,7 +190,7 @@ def test_lost_frames_are_noticed(node: Node) -> None:
 
 @pytest.mark.parametrize("lost", range(3))
 def test_an_item_with_a_lost_frame_is_not_complete(node: Node, lost: int) -> None:
-    """Whichever frame of a file is lost: the one that opens it, its data, or the one that ends it."""
+    """This holds for each frame of a file: the one that opens it, its data, and the one that ends it."""
     frames = [b"0\t0\topen\t/a", b"0\t0\tdata\t4\n" + zlib.compress(b"data"), b"0\t0\tend\t0\t0\t-\t4"]
     for frame in [*frames[:lost], *frames[lost + 1 :], b"0\t-\tdone\tcomplete\t1\t"]:
         node.files.take(frame)
@@ -207,7 +207,7 @@ bodies = st.one_of(st.just(b""), st.binary(max_size=50), st.binary(max_size=200)
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.lists(fields, max_size=8), bodies), max_size=30))
 def test_any_frames(tmp_path_factory: pytest.TempPathFactory, frames: list[tuple[list[bytes], bytes]]) -> None:
-    """Any sequence of frames ends in results for all items, or in a disconnected node; nothing else is touched."""
+    """After any sequence of frames, all items have results, and only the files in them were written."""
     path = tmp_path_factory.mktemp("fuzz")
     node = Node(path)
     try:
@@ -224,7 +224,7 @@ def test_any_frames(tmp_path_factory: pytest.TempPathFactory, frames: list[tuple
 
 @given(st.text())
 def test_file_names(source: str) -> None:
-    """A name is plain for any text."""
+    """Any text becomes a plain ASCII file name."""
     name = file_name(source)
     assert name.isascii()
     assert name not in {"", ".", ".."}
@@ -233,7 +233,7 @@ def test_file_names(source: str) -> None:
 
 
 def test_notes_do_not_repeat_secrets(node: Node) -> None:
-    """A note may name the command that was killed."""
+    """A note may contain the killed command, whose secrets are masked."""
     node.files.take(b"0\t-\tdone\ttimed-out\t5\tcurl -u me:hunter2hunter2 https://x: killed")
     assert "hunter2" not in node.results[0].reason
     assert node.results[0].reason.endswith(": killed")

@@ -1,4 +1,4 @@
-"""Every rule of issue reports against its data cases: each wording is found with its line, near misses are not."""
+"""Every rule of issue reports with its data cases: each message is found with its line, near misses are not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BEFORE, AFTER = (
 
 
 def evaluate(rule: str, case: BundleCase, directory: Path) -> RuleResult:
-    """The result of one rule over the report of a case."""
+    """Evaluate one rule on the report of a case."""
     run = open_bundle_data(write_bundle(directory, case))
     found = next(one for one in rules() if one.id == rule)
     if rule == "report-incomplete":
@@ -38,7 +38,7 @@ def evaluate(rule: str, case: BundleCase, directory: Path) -> RuleResult:
 
 
 def log_case(line: str) -> BundleCase:
-    """A report with one line between harmless ones."""
+    """A report with this line between two harmless ones."""
     text = kernel_log(BEFORE, line, AFTER)
     return BundleCase(about="", outcome="", items={"n1": {"kernel-log": {"journalctl -k -b": text}}})
 
@@ -68,7 +68,7 @@ def test_near_miss(rule: str, line: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("rule", "case"), CASES)
 def test_case(rule: str, case: BundleCase, tmp_path: Path) -> None:
-    """Outcome, nodes, text and lines are those of the case."""
+    """Outcome, nodes, message, note, severity, count and lines are those of the case."""
     result = evaluate(rule, case, tmp_path)
     texts = [finding.message for finding in result.findings]
     assert result.outcome == case.outcome, (texts, result.note)
@@ -83,8 +83,8 @@ def test_case(rule: str, case: BundleCase, tmp_path: Path) -> None:
         assert [line.line for line in result.findings[0].lines] == case.lines
 
 
-def test_every_wording_has_a_hit() -> None:
-    """Each pattern of each rule matches a line of its data, also those of recoveries."""
+def test_every_pattern_has_a_hit() -> None:
+    """Each pattern of each rule, including those of recoveries, matches a line of its data."""
     unused = []
     for rule, found in FILES.items():
         items = [item for case in found.case for node in case.items.values() for item in node.values()]
@@ -95,14 +95,14 @@ def test_every_wording_has_a_hit() -> None:
 
 
 def test_every_xid_has_a_hit() -> None:
-    """Each code of the table is found by its rule."""
+    """Each code of the table is in the data of its rule."""
     assert [
         code for code, one in xids().items() if not any(f"): {code}," in line for line in FILES[one.rule].hits)
     ] == []
 
 
 def test_every_rule_has_a_hit_and_a_near_miss() -> None:
-    """No rule without data."""
+    """Every rule has data for both outcomes."""
     for rule in rows():
         found = FILES[rule]
         assert found.hits or any(case.nodes for case in found.case), rule
@@ -110,14 +110,14 @@ def test_every_rule_has_a_hit_and_a_near_miss() -> None:
 
 
 def test_literals_are_in_every_hit() -> None:
-    """A line that a pattern matches has one of the literal texts, else it would never be compared."""
+    """Each hit contains one of the rule's literal texts; other lines are never compared with its patterns."""
     for rule, row in rows().items():
         for line in FILES[rule].hits:
             assert any(literal in line for literal in row.find), (rule, line)
 
 
 def test_small_files_of_the_kernel_are_packed(tmp_path: Path) -> None:
-    """A pattern below /proc or /sys is one file with all its paths; evidence has the line in that file."""
+    """Files that match a pattern below /proc or /sys are stored in one file; evidence has the line in that file."""
     root = "/sys/devices/system/edac/mc"
     packed = f"==> {root}/mc0/ce_count <==\n0\n==> {root}/mc0/ue_count <==\n0\n==> {root}/mc1/ue_count <==\n3\n"
     items = {"n1": {"memory-errors": {f"{root}/**/*count": packed}}}
@@ -126,7 +126,7 @@ def test_small_files_of_the_kernel_are_packed(tmp_path: Path) -> None:
 
 
 def test_manuals() -> None:
-    """Every rule has a complete manual, and its id is not that of another rule."""
+    """Every rule has a complete manual and a unique id."""
     ids = [one.id for one in (*engine.rules(), *rules())]
     assert len(set(ids)) == len(ids)
     for one in rules():
@@ -135,12 +135,12 @@ def test_manuals() -> None:
 
 
 def test_xid_table_names_rules() -> None:
-    """Every code belongs to a rule."""
+    """Every code of the table belongs to an existing rule."""
     assert {code.rule for code in xids().values()} <= set(rows())
 
 
 def test_a_healthy_node(tmp_path: Path) -> None:
-    """The kernel log of a healthy virtual machine, every kind of line once, gives no finding."""
+    """The kernel log of a healthy virtual machine, with each kind of line once, has no findings."""
     log = (DATA.parent / "healthy" / "dmesg.txt").read_text()
     case = BundleCase(about="", outcome="", items={"n1": {"kernel-log": {"dmesg": log}}})
     run = open_bundle_data(write_bundle(tmp_path, case))

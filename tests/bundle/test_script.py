@@ -1,4 +1,4 @@
-"""The collector script by hand: an interruption leaves nothing that the next run would have to remove."""
+"""The collector script run by hand: after an interruption it can be run again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHELLS = ["dash", "bash", "busybox sh"]
 
 
 def write_script(tmp_path: Path) -> None:
-    """A script that waits for a file named `go`."""
+    """Write a script that waits for a file named `go`."""
     wait = f"while ! [ -e {tmp_path}/go ]; do sleep 0.1; done; echo done"
     item = Item(id="slow", title="", commands=(("sh", "-c", wait),), seconds=60)
     (tmp_path / "script").write_bytes(collector_script([item], Window(), seconds=120, size=1 << 20))
@@ -28,7 +28,7 @@ def write_script(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupted(tmp_path: Path, shell: str, number: signal.Signals) -> None:
-    """After a signal to all its processes, as a terminal sends it, the script can be run again."""
+    """After a signal to its process group, as from a terminal, no files remain and the script can be run again."""
     write_script(tmp_path)
     argv, part = [*shell.split(), "script", "a.tar.gz"], tmp_path / "a.tar.gz.part"
     with subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.PIPE, start_new_session=True) as process:
@@ -45,8 +45,8 @@ def test_interrupted(tmp_path: Path, shell: str, number: signal.Signals) -> None
         assert len(archive.getnames()) == 2
 
 
-def test_a_part_of_another_run(tmp_path: Path) -> None:
-    """Another run may be writing it: it is named before anything is read, and stays."""
+def test_partial_archive_of_another_run(tmp_path: Path) -> None:
+    """Another run may be writing the file: the script refuses to replace it."""
     write_script(tmp_path)
     (tmp_path / "a.tar.gz.part").write_text("x")
     argv = ["sh", "script", "a.tar.gz"]

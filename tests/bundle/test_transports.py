@@ -1,4 +1,4 @@
-"""Issue reports through a launcher, with and without connections, and from a node without Python."""
+"""Issue reports through a launcher, with and without connecting back, and from a node without Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MPIRUN = Path(sys.executable).with_name("mpirun")
 
 @pytest.mark.parametrize("back", ["127.0.0.1", "none"])
 def test_through_a_launcher(tmp_path: Path, back: str) -> None:
-    """Agents that cannot connect back get their orders in argv and send items as lines."""
+    """Agents that cannot connect back get their orders as arguments and send items as lines of output."""
     if not MPIRUN.exists():
         pytest.skip("needs Open MPI in this environment")
     more = ["--allow-run-as-root"] if os.geteuid() == 0 else []
@@ -41,7 +41,7 @@ def test_through_a_launcher(tmp_path: Path, back: str) -> None:
 
 
 def test_a_node_without_python(tmp_path: Path) -> None:
-    """The shell stand-in sends the facts; the items are not read, with the reason."""
+    """The shell stand-in sends the facts; items are not read, and the node has the reason."""
     argv = [
         "bundle",
         "--via",

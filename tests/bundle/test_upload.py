@@ -1,4 +1,4 @@
-"""Issue reports in S3, on a real server: what arrives is what was sent, and every failure keeps the local bundle."""
+"""Upload of issue reports to a real S3 server: uploads are verified, and every failure keeps the local bundle."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.s3 import BUCKET, OWNER, READER, S3
 
 @pytest.fixture
 def run(s3: S3, rollbook: Rollbook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rollbook:
-    """`rollbook bundle` in an empty directory, as the owner of the bucket unless told otherwise."""
+    """Run `rollbook bundle` in an empty directory, by default as the owner of the bucket."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -39,14 +39,14 @@ def run(s3: S3, rollbook: Rollbook, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def start(*arguments: str, user: tuple[str, str] = OWNER, endpoint: str = s3.endpoint) -> Ended:
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", user[0])
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", user[1])
-        monkeypatch.setattr(api, "_clients", {})  # each has the credentials that it was made with
+        monkeypatch.setattr(api, "_clients", {})  # cached clients have old credentials
         return rollbook("bundle", *arguments, "--s3-endpoint-url", endpoint)
 
     return start
 
 
-def test_a_bundle_arrives(run: Rollbook, s3: S3, tmp_path: Path) -> None:
-    """The archive below the prefix has the bundle, which also stays here; no file has the credentials."""
+def test_upload_a_bundle(run: Rollbook, s3: S3, tmp_path: Path) -> None:
+    """The archive contains the bundle, which is also kept locally; credentials are neither printed nor stored."""
     done = run("--via", "local", "--item", "os", "--no-once", "--upload", f"s3://{BUCKET}/cases/")
     assert done.code == 0, done.err
     [local] = tmp_path.glob("results/bundle/*")
@@ -65,8 +65,8 @@ def test_a_bundle_arrives(run: Rollbook, s3: S3, tmp_path: Path) -> None:
     assert [path.name for path in local.parent.iterdir()] == [local.name]
 
 
-def test_an_archive_and_again(run: Rollbook, s3: S3, tmp_path: Path) -> None:
-    """The object is the archive, byte by byte; one that exists is never replaced."""
+def test_existing_objects_are_not_replaced(run: Rollbook, s3: S3, tmp_path: Path) -> None:
+    """The object equals the archive, and an existing object is never replaced."""
     argv = ["--via", "local", "--item", "os", "--no-once", "--json"]
     done = run(*argv, "-o", "case.tar.gz", "--upload", f"s3://{BUCKET}/again")
     assert done.code == 0, done.err
@@ -98,7 +98,7 @@ FAILURES = {
 
 @pytest.mark.parametrize("name", FAILURES)
 def test_failures_are_found_before_anything_is_read(run: Rollbook, s3: S3, tmp_path: Path, name: str) -> None:
-    """One sentence, the exit code, no secret, nothing collected and nothing left at the server."""
+    """One line of error without secrets; nothing is collected, and no upload remains on the server."""
     path, user, endpoint, code, message = FAILURES[name]
     done = run("--via", "local", "--item", "os", "--upload", path, user=user, endpoint=endpoint or s3.endpoint)
     assert done.code == code, done.err
@@ -110,7 +110,7 @@ def test_failures_are_found_before_anything_is_read(run: Rollbook, s3: S3, tmp_p
 
 
 def test_a_failure_after_collection_keeps_the_bundle(run: Rollbook, s3: S3, tmp_path: Path) -> None:
-    """The bucket disappears while nodes are read: the bundle stays, and the printed command uploads it later."""
+    """The bucket is deleted while nodes are read: the bundle is kept and can be uploaded later."""
     s3.client().create_bucket(Bucket="short-lived")
     client = f"boto3.client('s3', endpoint_url={s3.endpoint!r}, region_name='us-east-1')"
     (tmp_path / "remove.py").write_text(f"import boto3; {client}.delete_bucket(Bucket='short-lived')")
@@ -130,8 +130,8 @@ def test_a_failure_after_collection_keeps_the_bundle(run: Rollbook, s3: S3, tmp_
 
 
 @pytest.mark.parametrize("status", [403, 404])
-def test_answers_without_a_body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
-    """A proxy may refuse a request without the XML of S3: HEAD finds nothing, and every other request is an error."""
+def test_error_responses_without_a_body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    """A proxy may refuse requests without S3's XML body: the error has the HTTP status."""
 
     class Refuse(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -158,7 +158,7 @@ def test_answers_without_a_body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.usefixtures("owner")
 def test_large_files_in_parts(s3: S3, tmp_path: Path) -> None:
-    """Parts of 5 MiB, the smallest that servers take: the object is the file."""
+    """With parts of 5 MiB, the minimum of S3, the object equals the file."""
     data = os.urandom((5 << 20) * 2 + 12345)
     (tmp_path / "large").write_bytes(data)
     done = Bucket(Account(endpoint_url=s3.endpoint), BUCKET, part=5 << 20).upload(tmp_path / "large", "parts/large")
@@ -168,8 +168,8 @@ def test_large_files_in_parts(s3: S3, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("owner")
-def test_damage_on_the_way(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server refuses a part whose bytes are not those of its checksum, and no object or upload is left."""
+def test_damaged_upload(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server refuses a part with a wrong checksum, and no object or upload remains."""
     (tmp_path / "large").write_bytes(os.urandom((5 << 20) * 2))
     bucket = Bucket(Account(endpoint_url=s3.endpoint), BUCKET, part=5 << 20)
     call = bucket._call
@@ -188,8 +188,8 @@ def test_damage_on_the_way(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("owner")
 @pytest.mark.parametrize("part", [5 << 20, 16 << 20], ids=["parts", "one"])
-def test_what_arrived_is_compared(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int) -> None:
-    """Without SHA-256 the entity tag is compared; another size or checksum in the server's answer is an error."""
+def test_uploads_are_verified(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int) -> None:
+    """Without SHA-256 the entity tag is compared; a different size or checksum in the response is an error."""
     (tmp_path / "file").write_bytes(os.urandom((5 << 20) + 77))
     bucket = Bucket(Account(endpoint_url=s3.endpoint), BUCKET, part=part)
     head, change = bucket._head, dict[str, Any]()
@@ -210,14 +210,14 @@ def test_what_arrived_is_compared(s3: S3, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("text", ["s3://", "s3:///x", "bucket/x", "s3://B/x", "s3://bucket/../x", "s3://bucket/a\nb"])
-def test_paths_that_are_refused(text: str) -> None:
-    """Mistakes are found without a server."""
+def test_invalid_paths(text: str) -> None:
+    """Invalid S3 paths are refused without a server."""
     with pytest.raises(UsageError, match="is not an S3 path"):
         S3Path.parse(text)
 
 
 def test_keys() -> None:
-    """Slashes at the ends of a prefix do not count: a key never starts with one."""
+    """Repeated and trailing slashes of a prefix are removed; a key never starts with a slash."""
     assert S3Path.parse("s3://bucket/").key("a") == "a"
     assert S3Path.parse("s3://bucket//p//q/").key("a") == "p/q/a"
 
@@ -231,8 +231,8 @@ def test_not_a_bundle(tmp_path: Path) -> None:
         upload_bundle(tmp_path, "s3://bucket/x")
 
 
-def test_what_kubectl_read_is_one_archive(tmp_path: Path) -> None:
-    """Files of Kubernetes, of nodes, and all others each have their archive; a node without a group has its name."""
+def test_archives_of_the_s3_layout(tmp_path: Path) -> None:
+    """Files of Kubernetes, of each node, and all others have separate archives; without a group, the node's name."""
     case = BundleCase(about="", outcome="", items={"n1": {"os": {"/etc/os-release": "x"}}}, cluster={"kubectl": "{}"})
     write_bundle(tmp_path, case)
     found = _archives(tmp_path, Bundle(tmp_path).summary)

@@ -1,4 +1,4 @@
-"""Isolation between hosts: one that sends without end is disconnected with a reason, and delays no other."""
+"""Isolation between hosts: one that sends without limit is disconnected with a reason, and delays no other host."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ READING = Frame("R", 0, 1, 1, b"")
 
 
 def entry(source: int, flags: int, data: bytes) -> bytes:
-    """One source of a sample frame."""
+    """Encode one source of a sample frame."""
     head = bytearray()
     for value in (source, flags, 0, 0, len(data)):
         put_varint(head, value)
@@ -52,32 +52,32 @@ def entry(source: int, flags: int, data: bytes) -> bytes:
 
 
 def bomb(size: int) -> bytes:
-    """Zeros as the data of a sample."""
+    """Deflated zeros as the data of a sample."""
     stream = zlib.compressobj(9, zlib.DEFLATED, -15)
     return (stream.compress(bytes(size)) + stream.flush(zlib.Z_SYNC_FLUSH))[:-4]
 
 
 class Flood(Fake):
-    """A transport on which one host always has more data; `reads` counts how often it was read."""
+    """A transport with one host that always has more data; `reads` counts the reads."""
 
     def __init__(self, frames: Iterator[bytes], reads: int) -> None:
         super().__init__({"fine": FakeHost(pages=linux("fine"))})
         self.frames, self.most, self.reads = frames, reads, 0
 
     async def open(self, host: Host) -> FloodChannel:  # type: ignore[override]
-        """A channel to the flood or to the scripted host."""
+        """Open a channel to the flooding host or to the scripted one."""
         return FloodChannel(self) if host.name == "flood" else await super().open(host)  # type: ignore[return-value]
 
 
 class FloodChannel:
-    """Answers every read at once, until the test would take too long."""
+    """Returns data on every read, up to a maximum that bounds the test's duration."""
 
     def __init__(self, flood: Flood) -> None:
         self._flood = flood
         self._greeted = self._closed = False
 
     async def read(self) -> bytes:
-        """The next chunk."""
+        """Return the next chunk."""
         if not self._greeted:
             self._greeted = True
             return HELLO
@@ -88,14 +88,14 @@ class FloodChannel:
         """Ignore orders."""
 
     async def close(self, grace: float = 0.0) -> Ending:
-        """End at once."""
+        """End immediately."""
         del grace
         self._closed = True
         return Ending(0, "")
 
 
-def numbered(kind: bytes, payload: bytes, count: int) -> Iterator[bytes]:
-    """Chunks of that many valid frames each."""
+def endless_frames(kind: bytes, payload: bytes, count: int) -> Iterator[bytes]:
+    """Endless chunks, each with this number of valid frames."""
     seq = itertools.count(1)
     while True:
         yield b"".join(binary(kind, next(seq), 1, 1, payload) for _ in range(count))
@@ -104,14 +104,14 @@ def numbered(kind: bytes, payload: bytes, count: int) -> Iterator[bytes]:
 @pytest.mark.parametrize(
     ("frames", "reason"),
     [
-        (numbered(b"B", b"", 2000), "frames per second"),
-        (numbered(b"B", bytes(MIB), 1), "MiB per second"),
-        (numbered(b"S", entry(2, 1, bomb(12 * MIB)), 1), "MiB of inflated data per second"),
+        (endless_frames(b"B", b"", 2000), "frames per second"),
+        (endless_frames(b"B", bytes(MIB), 1), "MiB per second"),
+        (endless_frames(b"S", entry(2, 1, bomb(12 * MIB)), 1), "MiB of inflated data per second"),
     ],
     ids=["frames", "bytes", "bombs"],
 )
-def test_a_flood_is_disconnected(tmp_path: Path, frames: Iterator[bytes], reason: str) -> None:
-    """The other host is complete, the command can start, and the journal stays small."""
+def test_flooding_hosts_are_disconnected(tmp_path: Path, frames: Iterator[bytes], reason: str) -> None:
+    """The recording becomes ready, the other host is sampled, and the journal stays small."""
     flood = Flood(frames, 1000)
 
     async def main() -> None:
@@ -135,8 +135,8 @@ def test_a_flood_is_disconnected(tmp_path: Path, frames: Iterator[bytes], reason
 
 
 def test_other_work_runs_between_reads() -> None:
-    """While a host always has data, the event loop serves everything else after each piece of it."""
-    flood, turns = Flood(numbered(b"B", bytes(1000), 200), 20), 0
+    """While a host always has data, the event loop runs other tasks after each piece of it."""
+    flood, turns = Flood(endless_frames(b"B", bytes(1000), 200), 20), 0
 
     async def count() -> None:
         nonlocal turns
@@ -156,8 +156,8 @@ def test_other_work_runs_between_reads() -> None:
 
 
 @pytest.mark.parametrize("recorded", [True, False])
-def test_much_text_is_parsed_beside_other_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, recorded: bool) -> None:
-    """While the facts of one host are parsed, the event loop serves everything else."""
+def test_parsing_does_not_block_the_event_loop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, recorded: bool) -> None:
+    """While the facts of one host are parsed, the event loop runs other tasks."""
     served, parse = threading.Event(), Visit.result
     monkeypatch.setattr(gather, "LARGE_TEXT", 0)
 
@@ -183,8 +183,8 @@ def test_much_text_is_parsed_beside_other_work(monkeypatch: pytest.MonkeyPatch, 
     assert [host.status for host in found] == ["complete"]
 
 
-def test_a_budget_is_kept_over_connections() -> None:
-    """Averages refill with time, the total does not."""
+def test_rate_and_total_limits() -> None:
+    """Rates recover with time; the total does not, until a mark raises it."""
     now = 0.0
     budget = Budget(10, 100, 1e9, 1e9, 1e9, 1e9, 150, 1, beat_bytes=20)
     meter = Meter(budget, lambda: now)
@@ -200,8 +200,8 @@ def test_a_budget_is_kept_over_connections() -> None:
     meter.receive(10)
 
 
-def test_a_budget_can_be_chosen(tmp_path: Path) -> None:
-    """It multiplies all limits: with a thousandth even an agent sends too much."""
+def test_host_budget_option(tmp_path: Path) -> None:
+    """`host_budget` scales all limits: with 0.001 even a real agent sends too much; zero is refused."""
     with rollbook.record(results_dir=tmp_path, interval=0.2, report=False, host_budget=0.001) as recording:
         pass
     assert "disconnected: the host sends more than" in recording.record.hosts.outcome[0].reason
@@ -209,8 +209,8 @@ def test_a_budget_can_be_chosen(tmp_path: Path) -> None:
         rollbook.record(results_dir=tmp_path, host_budget=0)
 
 
-def test_real_hosts_stay_far_below() -> None:
-    """Even a stand-in that sends a megabyte of text per beat, at any interval, with all facts at start and end."""
+def test_real_hosts_stay_within_the_budget() -> None:
+    """The budget is enough for a stand-in with a megabyte of text per beat, at any interval, and facts at both ends."""
     for interval in (0.1, 1.0, 10.0, 60.0):
         now = 0.0
         meter = Meter(Budget.of(EVERYTHING, interval), lambda: now)  # noqa: B023 - called in this iteration only
@@ -229,8 +229,8 @@ def test_real_hosts_stay_far_below() -> None:
             meter.receive(200_000)
 
 
-def test_the_total_of_a_long_recording() -> None:
-    """A host that sends as fast as it may for an hour cannot fill a disk at the default interval."""
+def test_total_of_a_long_recording() -> None:
+    """A host that sends as fast as allowed for an hour stays below 512 MiB at an interval of 10 s."""
     now, sent = 0.0, 0
     meter = Meter(Budget.of(EVERYTHING, 10.0), lambda: now)
     while now < 3600:
@@ -241,8 +241,8 @@ def test_the_total_of_a_long_recording() -> None:
     assert sent < 512 * MIB
 
 
-def test_the_size_of_a_sample_in_mid_stream() -> None:
-    """The inflated size is exact without the frames before, for windows of both sizes."""
+def test_inflated_size_in_mid_stream() -> None:
+    """The inflated size is exact without the previous frames, for both window sizes."""
     for window in (-13, -15):
         stream = zlib.compressobj(4, zlib.DEFLATED, window, 8, zlib.Z_FIXED)
         for beat in range(5):
@@ -255,8 +255,8 @@ def test_the_size_of_a_sample_in_mid_stream() -> None:
         inflated_size(entry(0, 0, b"\xff" * 40), 1 << 20)
 
 
-def test_measuring_bombs_is_cheap() -> None:
-    """A megabyte that inflates to a gigabyte is measured up to the limit only."""
+def test_inflated_size_stops_at_the_limit() -> None:
+    """A megabyte that inflates to a gigabyte is inflated only up to the limit."""
     meter = Meter(Budget.of(EVERYTHING, 1.0))
     frame = Frame("S", 0, 1, 1, entry(2, 1, (bomb(MIB) + FLUSH_END) * 1000))
     began = time.process_time()
@@ -265,8 +265,8 @@ def test_measuring_bombs_is_cheap() -> None:
     assert time.process_time() - began < 2
 
 
-def test_a_sample_has_each_source_once_and_within_its_limit() -> None:
-    """What the agent never sends is not decoded: the journal of a hostile host cannot fill the memory."""
+def test_repeated_and_oversized_sources_are_rejected() -> None:
+    """They are not decoded, so the journal of a hostile host cannot exhaust memory."""
     unpacker, lost = Unpacker(PLAN), list[tuple[int, int]]()
     unpacker.on_lost = lambda source, ts: lost.append((source, ts))
     with pytest.raises(ProtocolError, match="repeated"):

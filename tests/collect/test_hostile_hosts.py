@@ -1,4 +1,4 @@
-"""Hostile hosts against `exec`, `bundle` and `watch`: each is disconnected with a reason, the other host is read."""
+"""Hostile hosts with `exec`, `bundle` and `watch`: each is disconnected with a reason, other hosts are read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COMMANDS = {
 LAST = {"exec": ["--", "echo", "alive"], "bundle": [], "watch": []}
 TOO_MUCH = "disconnected: the host sends more than .*, which no agent does"
 GARBAGE = "the host sends garbage"
-# What each behaviour is disconnected for, and where commands differ.
+# The reason for which each behaviour is disconnected; a dict where commands differ.
 REASONS: dict[str, str | dict[str, str]] = {
     "frames": "frames per second",
     "bytes": TOO_MUCH,
@@ -48,7 +48,7 @@ MOST_MEMORY, MOST_WRITTEN = 400 << 20, 32 << 20  # bytes, for eleven hostile hos
 
 @pytest.fixture(autouse=True)
 def _ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reach this machine through a program called ssh."""
+    """Put a fake ssh into PATH that reaches this machine."""
     fake_ssh(tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("TERM", "dumb")
@@ -57,7 +57,7 @@ def _ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def arguments(command: str, hosts: list[str], tmp_path: Path) -> list[str]:
-    """A command on hosts, with so much time that a busy machine does not matter."""
+    """A command on hosts, with a timeout that is long enough for a busy machine."""
     output = ["-o", str(tmp_path / "bundle")] if command == "bundle" else []
     reach = ["--via", "ssh", "--timeout", "600", "-w", ",".join(hosts)]
     return [*COMMANDS[command], *output, *reach, *LAST[command]]
@@ -67,7 +67,7 @@ def arguments(command: str, hosts: list[str], tmp_path: Path) -> list[str]:
 def test_hosts_that_never_stop_sending(
     rollbook: Rollbook, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All at once: memory and disk are bounded, nothing reaches the terminal, every host is named with its reason."""
+    """Memory and disk usage are bounded, no control characters are printed, and every host has its reason."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     done = rollbook(*arguments(command, ["fine", *(f"evil-{name}" for name in REASONS)], tmp_path))
@@ -95,8 +95,8 @@ def test_hosts_that_never_stop_sending(
 
 
 @pytest.mark.parametrize(("command", "reason"), [("exec", "interrupted"), ("bundle", "interrupted"), ("watch", "")])
-def test_ctrl_c_beside_hosts_that_never_end(command: str, reason: str, tmp_path: Path) -> None:
-    """Hosts that keep the connection open without an answer, beside one that floods: one Ctrl-C ends the command."""
+def test_ctrl_c_with_hosts_that_never_answer(command: str, reason: str, tmp_path: Path) -> None:
+    """One Ctrl-C ends the command although hosts keep connections open without an answer, or send without limit."""
     started = tmp_path / "started"
     argv = [*ROLLBOOK, *arguments(command, ["evil-drip", "evil-unfinished", "evil-bytes"], tmp_path)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -109,10 +109,10 @@ def test_ctrl_c_beside_hosts_that_never_end(command: str, reason: str, tmp_path:
         assert re.search(rf"evil-\S*drip.*: {reason}", errors)
 
 
-def test_an_agent_that_stays_after_its_command(
+def test_an_agent_that_does_not_end_after_its_command(
     rollbook: Rollbook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command has ended and its result is complete; the agent is not waited for without end."""
+    """The result of the command is complete; the collector does not wait forever for the agent."""
     monkeypatch.setattr(execute, "LEAVING", 0.2)
     done = rollbook(*arguments("exec", ["evil-stays"], tmp_path))
     assert (done.code, done.out.splitlines()[0]) == (0, "--- evil-stays (1 host)"), done.err

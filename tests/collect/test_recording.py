@@ -1,4 +1,4 @@
-"""Recordings of scripted hosts: no host affects another, and the record has the status of each."""
+"""Recordings of scripted hosts: no host affects another, and the record has the status of each host."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Meanwhile = Callable[[Recorder], Awaitable[None]]
 def record(
     raw: Path, fake: Fake, *, interval: float = 0.1, timeout: float = 5.0, during: Meanwhile | None = None
 ) -> RecordHosts:
-    """Record all hosts of a script for a moment, or while `during` runs; no agent may remain."""
+    """Record all hosts of a script for 0.35 s, or while `during` runs; check that no agent remains."""
 
     async def main() -> None:
         hosts = [Host(name) for name in fake.hosts]
@@ -62,13 +62,13 @@ def record(
 
 
 def events(raw: Path, name: str) -> list[dict[str, object]]:
-    """The events of that name in a journal."""
+    """The events with this name in a journal."""
     found = [entry.event for entry in Reader(raw / "raw")]
     return [event for event in found if event is not None and event["event"] == name]
 
 
 def test_a_host_that_is_busy_at_first(tmp_path: Path) -> None:
-    """It is retried before the run starts, sends its start facts, and lists the failed attempts."""
+    """The host is retried before the run starts; it has start facts and a list of failed attempts."""
     busy = FakeHost(pages=linux("b"), fails=Busy(BUSY), failures=2)
     hosts = record(tmp_path, Fake({"a": FakeHost(pages=linux("a")), "b": busy}))
     assert [(host.status, len(host.facts)) for host in hosts.start] == [("complete", 4)] * 2
@@ -77,7 +77,7 @@ def test_a_host_that_is_busy_at_first(tmp_path: Path) -> None:
 
 
 def test_start_facts_of_a_late_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After its timeout the run starts without it; its first successful connection delivers the facts."""
+    """After the timeout the run starts without the host; its first successful connection delivers the facts."""
     monkeypatch.setattr(stream, "FIRST_PAUSE", 0.05)
     monkeypatch.setattr(backoff, "FIRST_BUSY", 10.0)
     fake = Fake({"a": FakeHost(pages=linux("a")), "b": FakeHost(pages=linux("b"), fails=Busy(BUSY), failures=2)})
@@ -93,14 +93,14 @@ def test_start_facts_of_a_late_host(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_journal_has_two_begin_events(tmp_path: Path) -> None:
-    """They are far apart, so that damage at one place does not lose the list of hosts."""
+    """The second one has the same content, so that damage to one does not lose the list of hosts."""
     record(tmp_path, Fake({"a": FakeHost(pages=linux("a"))}))
     first, again = events(tmp_path, "begin")
     assert {**first, "boot_ns": 0} == {**again, "boot_ns": 0}
 
 
 def test_login_and_start_facts_share_a_timeout(tmp_path: Path) -> None:
-    """A host that answers slowly has the rest of its timeout for its facts; the run does not wait longer."""
+    """A host that is slow to log in has only the rest of its timeout for its facts."""
     fake = Fake({"slow": FakeHost(pages=linux("slow"), delay=1.0, pace=3.0)})
     hosts = record(tmp_path, fake, interval=0, timeout=6.0)
     assert hosts.start[0].status == "partial"
@@ -108,7 +108,7 @@ def test_login_and_start_facts_share_a_timeout(tmp_path: Path) -> None:
 
 
 def test_progress_is_called_for_the_start_facts(tmp_path: Path) -> None:
-    """Once for each host, with its status; later events of the host do not count."""
+    """It is called once for each host, with its status; later events of the host are not reported."""
     calls: list[str] = []
 
     class View:
@@ -143,7 +143,7 @@ def test_progress_is_called_for_the_start_facts(tmp_path: Path) -> None:
 
 
 def test_the_stand_in_is_pinged_before_it_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a series it sends frames only when pinged: one connection lasts for the whole run."""
+    """Without sampling the stand-in sends frames only when pinged: one connection lasts for the whole run."""
     monkeypatch.setattr(stream, "SILENCE", 0.4)
     monkeypatch.setattr(stream, "CHECK_EVERY", 0.05)
     fake = Fake({"sh": FakeHost(pages=linux("sh"), python=None)})
@@ -154,7 +154,7 @@ def test_the_stand_in_is_pinged_before_it_is_lost(tmp_path: Path, monkeypatch: p
 
 
 def test_late_pongs_do_not_lose_a_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pongs may be late or lost: the connection stays, and the clock is measured again later."""
+    """If a pong is late or lost, the connection is kept, and the clock is measured again later."""
     monkeypatch.setattr(stream, "SILENCE", 0.2)
     monkeypatch.setattr(stream, "CHECK_EVERY", 0.05)
     monkeypatch.setattr(stream, "CLOCK_EVERY", 0.6)
@@ -176,7 +176,7 @@ def test_late_pongs_do_not_lose_a_host(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_key_frame_is_requested_after_a_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One lost frame costs its own sample and the next one, not all until the next regular key frame."""
+    """One lost frame loses only its own sample and the next, not all until the next regular key frame."""
     orders: list[str] = []
 
     class Lossy(Fake):
@@ -186,11 +186,11 @@ def test_a_key_frame_is_requested_after_a_loss(tmp_path: Path, monkeypatch: pyte
             channel = await super().open(host)
             obey, answer, seen = channel._obey, channel._answers.feed_data, itertools.count()
 
-            def note(order: Sequence[str]) -> None:
+            def log_order(order: Sequence[str]) -> None:
                 orders.append(order[0])
                 obey(order)
 
-            monkeypatch.setattr(channel, "_obey", note)
+            monkeypatch.setattr(channel, "_obey", log_order)
             monkeypatch.setattr(
                 channel._answers,
                 "feed_data",
@@ -236,7 +236,7 @@ HOSTILE = {
 
 
 def test_hostile_frames_affect_no_other_host(tmp_path: Path) -> None:
-    """With valid frames that have hostile content, the honest host is complete and the record can be finished."""
+    """If hosts send valid frames with hostile content, another host is complete and the record can be finished."""
     hostile = {name: FakeHost(pages=linux(name), says=frames) for name, frames in HOSTILE.items()}
     hosts = record(tmp_path, Fake({**hostile, "fine": FakeHost(pages=linux("fine"))}))
     assert (hosts.start[-1].status, hosts.end[-1].status, is_whole(hosts.series[-1])) == ("complete", "complete", True)
@@ -266,7 +266,7 @@ def test_unrequested_frames_are_not_kept() -> None:
 
 
 def test_an_unexpected_error_fails_one_host(tmp_path: Path) -> None:
-    """A transport that raises an unexpected error fails its own host only, which is retried as after any loss."""
+    """If a transport raises an unexpected error, only that host fails, with the error as its reason."""
 
     class Broken(Fake):
         async def open(self, host: Host) -> object:  # type: ignore[override]
@@ -281,7 +281,7 @@ def test_an_unexpected_error_fails_one_host(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("before", [0.0, 0.3])
 def test_a_journal_that_fails_ends_all_streams(tmp_path: Path, before: float) -> None:
-    """Hosts are not reconnected for a record that cannot be written; the recording ends without an error."""
+    """If the record cannot be written, hosts are not reconnected, and the recording ends without an exception."""
     fake = Fake({"a": FakeHost(pages=linux("a"))})
 
     async def fail(recorder: Recorder) -> None:
@@ -293,7 +293,7 @@ def test_a_journal_that_fails_ends_all_streams(tmp_path: Path, before: float) ->
 
 
 def test_a_cancelled_end_closes_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even if the recorder is cancelled while it ends a launcher, the journal is unlocked."""
+    """Even if the recorder is cancelled while it ends a launcher, the journal is closed and unlocked."""
 
     @contextlib.asynccontextmanager
     async def slow(*_: object) -> AsyncIterator[None]:
@@ -317,8 +317,8 @@ def test_a_cancelled_end_closes_the_journal(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.fixture
-def few_files() -> Iterator[int]:
-    """A low limit on open files during the test: 50 more than are open."""
+def low_file_limit() -> Iterator[int]:
+    """Set a low limit on open files during the test: 50 more than are open."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = 50 + len(list(Path("/proc/self/fd").iterdir()))
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
@@ -327,13 +327,13 @@ def few_files() -> Iterator[int]:
     file_limit._before.clear()
 
 
-def test_many_hosts_at_a_low_limit(tmp_path: Path, few_files: int) -> None:
-    """The limit is raised for the hosts in parallel; the wrapped command has the original limit."""
+def test_many_hosts_with_a_low_open_file_limit(tmp_path: Path, low_file_limit: int) -> None:
+    """The limit is raised for hosts contacted in parallel; the recorded command has the original limit."""
     fake = Fake({f"n{number}": FakeHost(pages=linux("n")) for number in range(40)})
     hosts = [Host(name) for name in fake.hosts]
     asyncio.run(gather(hosts, lambda _: fake, Plan(()), fanout=20))
     once = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    assert once >= few_files + 20 * 3
+    assert once >= low_file_limit + 20 * 3
     record(tmp_path, fake, interval=0)
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= once + 20 * 3
 
@@ -344,11 +344,11 @@ def test_many_hosts_at_a_low_limit(tmp_path: Path, few_files: int) -> None:
         await command.drain()
         return logs[0].read_text()
 
-    assert asyncio.run(limit()) == f"{few_files}\n"
+    assert asyncio.run(limit()) == f"{low_file_limit}\n"
 
 
-def test_all_hosts_of_a_launcher_at_a_low_limit(few_files: int) -> None:
-    """All its agents connect at once, whatever the fan-out."""
+def test_launcher_with_a_low_open_file_limit(low_file_limit: int) -> None:
+    """The limit is raised for all agents of a launcher, which connect at the same time, whatever the fan-out is."""
 
     class Failing(Launcher):
         async def argv(self, hosts: Sequence[Host], program: Sequence[str]) -> list[str]:
@@ -361,11 +361,11 @@ def test_all_hosts_of_a_launcher_at_a_low_limit(few_files: int) -> None:
     launcher = Failing()
     results = asyncio.run(gather([Host(f"n{n}") for n in range(90)], lambda _: launcher, Plan(()), fanout=2))
     assert {result.status for result in results} == {"failed"}
-    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= few_files + 90 * 4
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= low_file_limit + 90 * 4
 
 
-def test_launchers_end_if_leaving_is_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the recorder waits for when it is cancelled, no launcher is left."""
+def test_launchers_are_closed_if_exit_is_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the recorder is cancelled while it exits, launchers are still closed."""
     closed = []
 
     class Unused(Launcher):

@@ -1,4 +1,4 @@
-"""What `rollbook hosts` prints, which can be given to `-w` again."""
+"""The output of `rollbook hosts`, which can be passed to `-w`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rollbook.hosts import parse_hosts
     ],
 )
 def test_users_are_kept(hosts: str, lines: str, folded: str) -> None:
-    """One a line and folded: the same hosts with the same users."""
+    """Users are kept in both formats: one host per line, and folded."""
     assert CliRunner().invoke(command, ["-w", hosts]).stdout == lines
     assert CliRunner().invoke(command, ["-w", hosts, "--fold"]).stdout == folded
     assert {(host.user, host.name) for host in parse_hosts([folded.strip()])} == {

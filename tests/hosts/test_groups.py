@@ -1,4 +1,4 @@
-"""Groups of the site through the real `nodeset`, and what is said when it cannot help."""
+"""Groups of the site through the real `nodeset`, and its error messages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ gpu: gpu[1-2],node03
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A site with groups; its `nodeset` may be the system's or that of our environment."""
+    """A site with groups; `nodeset` is that of the system or of this environment."""
     (tmp_path / "groups").write_text(GROUPS)
     (tmp_path / "groups.conf").write_text(CONF.format(groups=tmp_path / "groups", fifo=tmp_path / "fifo"))
     monkeypatch.setenv("CLUSTERSHELL_CFGDIR", str(tmp_path))
@@ -42,8 +42,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def program(folder: Path, name: str, script: str) -> None:
-    """Put a shell script where only it is found."""
+def write_program(folder: Path, name: str, script: str) -> None:
+    """Write an executable shell script."""
     (folder / name).write_text(f"#!/bin/sh\n{script}\n")
     (folder / name).chmod(0o755)
 
@@ -61,7 +61,7 @@ def program(folder: Path, name: str, script: str) -> None:
 )
 @pytest.mark.usefixtures("site")
 def test_group(text: str, hosts: str) -> None:
-    """A group is what the site's own program says, and joins as any other word."""
+    """A group has the members that `nodeset` prints, and can be combined with other names."""
     assert list(read_list(text)) == hosts.split()
 
 
@@ -74,15 +74,15 @@ def test_group(text: str, hosts: str) -> None:
     ],
 )
 @pytest.mark.usefixtures("site")
-def test_unknown(text: str, position: int, why: str) -> None:
-    """The group is pointed at, with what to do."""
+def test_invalid_groups(text: str, position: int, why: str) -> None:
+    """The error points at the group and says what to do."""
     with pytest.raises(HostListError, match=why) as caught:
         read_list(text)
     assert caught.value.position == position
 
 
-def test_time_out(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A group source that hangs is ended, with everything it started."""
+def test_timeout(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group source that hangs is killed with its child processes."""
     monkeypatch.setattr(groups, "SECONDS", 2.0)
     os.mkfifo(site / "fifo")
     end = os.open(site / "fifo", os.O_RDONLY | os.O_NONBLOCK)
@@ -90,21 +90,21 @@ def test_time_out(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(UsageError, match=r"@slow:x: .*did not answer within 2 s"):
             groups.members("@slow:x")
         assert os.read(end, 10) == b"x\n", "the source was not reached"
-        assert select.select([end], [], [], 60)[0], "the source's command lives on"
+        assert select.select([end], [], [], 60)[0], "the source's command was not killed"
         assert os.read(end, 10) == b""
     finally:
         os.close(end)
 
 
-def test_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without ClusterShell the message says what is missing; `cluset` stands in for `nodeset`."""
+def test_nodeset_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without ClusterShell the error names it; `cluset` is used if there is no `nodeset`."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="@gpu needs ClusterShell's nodeset or cluset"):
         groups.members("@gpu")
-    program(tmp_path, "cluset", 'echo "$1-$2" | /bin/tr -d @')
+    write_program(tmp_path, "cluset", 'echo "$1-$2" | /bin/tr -d @')
     with pytest.raises(UsageError, match="begin with '-'"):
         groups.members("@gpu")
-    program(tmp_path, "nodeset", '[ "$*" = "-e @gpu" ] && echo g1 g2')
+    write_program(tmp_path, "nodeset", '[ "$*" = "-e @gpu" ] && echo g1 g2')
     assert groups.members("@gpu") == ["g1", "g2"]
 
 
@@ -117,16 +117,16 @@ def test_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (r"printf 'g1 \377'", "@gpu has a member that is not a host name"),
     ],
 )
-def test_program_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, why: str) -> None:
-    """Its last words reach the user, without what could move the terminal."""
-    program(tmp_path, "nodeset", script)
+def test_nodeset_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, why: str) -> None:
+    """The error has the last line of its output, without control characters."""
+    write_program(tmp_path, "nodeset", script)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match=why):
         groups.members("@gpu")
 
 
-def test_program_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program whose interpreter is gone is an error of the site, not a crash."""
+def test_nodeset_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program whose interpreter does not exist is a usage error."""
     (tmp_path / "nodeset").write_text("#!/nonexistent\n")
     (tmp_path / "nodeset").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -1,4 +1,4 @@
-"""Host files: the styles in use, and errors that name file, line and character."""
+"""Host files: common formats, and errors with file, line and position."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from rollbook.hosts import MAX_HOSTS, hostfile
 from rollbook.hosts.hostfile import read_hostfile
 
 
-class Read(msgspec.Struct, forbid_unknown_fields=True):
-    """A file's text and its hosts."""
+class Valid(msgspec.Struct, forbid_unknown_fields=True):
+    """The text of a file, and its hosts."""
 
     text: str
     hosts: list[tuple[str, str | None, int | None]]
 
 
-class Wrong(msgspec.Struct, forbid_unknown_fields=True):
-    """A file's text, and where and why it cannot be read."""
+class Invalid(msgspec.Struct, forbid_unknown_fields=True):
+    """The text of an invalid file, and the position and reason of the error."""
 
     text: str
     line: int
@@ -32,8 +32,8 @@ class Cases(msgspec.Struct, forbid_unknown_fields=True):
     """The data file."""
 
     about: str
-    hosts: list[Read]
-    errors: list[Wrong]
+    hosts: list[Valid]
+    errors: list[Invalid]
 
 
 CASES = msgspec.json.decode((Path(__file__).parents[1] / "data/hosts/hostfile.json").read_bytes(), type=Cases)
@@ -41,20 +41,20 @@ CASES = msgspec.json.decode((Path(__file__).parents[1] / "data/hosts/hostfile.js
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A host file to write."""
+    """The path of a host file."""
     return tmp_path / "hosts"
 
 
 @pytest.mark.parametrize("case", CASES.hosts, ids=lambda case: ascii(case.text))
-def test_hosts(path: Path, case: Read) -> None:
-    """A file is the hosts of its case, in that order."""
+def test_hosts(path: Path, case: Valid) -> None:
+    """A file has the hosts of its case, in order."""
     path.write_bytes(case.text.encode())
     assert [(host.name, host.user, host.slots) for host in read_hostfile(path).values()] == case.hosts
 
 
 @pytest.mark.parametrize("case", CASES.errors, ids=lambda case: ascii(case.text))
-def test_error(path: Path, case: Wrong) -> None:
-    """An error names the file and the line and points at the character in it."""
+def test_error(path: Path, case: Invalid) -> None:
+    """An error has the file, the line and the position in it."""
     path.write_bytes(case.text.encode())
     with pytest.raises(HostListError) as caught:
         read_hostfile(path)
@@ -76,15 +76,15 @@ def test_error(path: Path, case: Wrong) -> None:
         (b"n[1-%d]\nm1\n" % MAX_HOSTS, "hosts:2: more than 100,000 hosts in all"),
     ],
 )
-def test_unusable(path: Path, raw: bytes, why: str) -> None:
-    """The error names a file that is not a host file."""
+def test_invalid_files(path: Path, raw: bytes, why: str) -> None:
+    """Empty files, other encodings, conflicting users and too many hosts are errors."""
     path.write_bytes(raw)
     with pytest.raises(UsageError, match=why):
         read_hostfile(path)
 
 
-def test_cannot_be_opened(path: Path) -> None:
-    """A path that leads nowhere, to a directory, or is none."""
+def test_unreadable_paths(path: Path) -> None:
+    """A missing file, a directory and an invalid path are errors."""
     with pytest.raises(UsageError, match=r"cannot read host file .*: No such file"):
         read_hostfile(path)
     with pytest.raises(UsageError, match=r"cannot read host file .*: Is a directory"):
@@ -93,14 +93,14 @@ def test_cannot_be_opened(path: Path) -> None:
         read_hostfile("a\0b")
 
 
-def test_never_ending_file() -> None:
-    """No more than the limit is ever read."""
+def test_endless_file() -> None:
+    """Reading stops at the limit."""
     with pytest.raises(UsageError, match="larger than 16 MiB"):
         read_hostfile("/dev/zero")
 
 
 def test_one_line_as_long_as_the_limit(path: Path) -> None:
-    """A file without a line end costs no more than its length."""
+    """A line as long as the size limit is refused as a host name that is too long."""
     path.write_bytes(b"n" * hostfile.MAX_BYTES)
     with pytest.raises(HostListError, match="at most 253 characters"):
         read_hostfile(path)

@@ -1,4 +1,4 @@
-"""Host lists as typed: users, slots, addresses."""
+"""Host lists of the command line: users, slots, addresses."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from rollbook.hosts.lists import read_list
 Triple = tuple[str, str | None, int | None]
 
 
-class Read(msgspec.Struct, forbid_unknown_fields=True):
-    """A list and its hosts."""
+class Valid(msgspec.Struct, forbid_unknown_fields=True):
+    """A host list and its hosts."""
 
     text: str
     hosts: list[Triple]
 
 
-class Wrong(msgspec.Struct, forbid_unknown_fields=True):
-    """A list that cannot be read, the character pointed at, and a part of the reason."""
+class Invalid(msgspec.Struct, forbid_unknown_fields=True):
+    """An invalid list, the position of the error, and a part of the reason."""
 
     text: str
     position: int
@@ -32,22 +32,22 @@ class Cases(msgspec.Struct, forbid_unknown_fields=True):
     """The data file."""
 
     about: str
-    hosts: list[Read]
-    errors: list[Wrong]
+    hosts: list[Valid]
+    errors: list[Invalid]
 
 
 CASES = msgspec.json.decode((Path(__file__).parents[1] / "data/hosts/lists.json").read_bytes(), type=Cases)
 
 
 @pytest.mark.parametrize("case", CASES.hosts, ids=lambda case: case.text)
-def test_hosts(case: Read) -> None:
-    """A list is the hosts of its case, in that order, and nothing is said of them that was not typed."""
+def test_hosts(case: Valid) -> None:
+    """A list has the hosts of its case, in order, with the given users and slots only."""
     assert [(host.name, host.user, host.slots) for host in read_list(case.text).values()] == case.hosts
 
 
 @pytest.mark.parametrize("case", CASES.errors, ids=lambda case: ascii(case.text))
-def test_error(case: Wrong) -> None:
-    """What cannot be read is pointed at."""
+def test_error(case: Invalid) -> None:
+    """The error has the position and the reason."""
     with pytest.raises(HostListError) as caught:
         read_list(case.text)
     assert (caught.value.position, caught.value.text) == (case.position, case.text)

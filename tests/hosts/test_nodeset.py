@@ -1,4 +1,4 @@
-"""Nodesets: recorded from the tools of the field, and round trips."""
+"""Nodesets: results recorded from other tools, and round trips."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rollbook.hosts import MAX_HOSTS, expand, fold, natural
 
 
 class Pair(msgspec.Struct, forbid_unknown_fields=True):
-    """A nodeset, its hosts, and who says that they belong together."""
+    """A nodeset, its hosts, and the tool that reports them."""
 
     by: str
     text: str
     hosts: str
 
 
-class Wrong(msgspec.Struct, forbid_unknown_fields=True):
-    """A list that cannot be read, the character pointed at, and a part of the reason."""
+class Invalid(msgspec.Struct, forbid_unknown_fields=True):
+    """An invalid nodeset, the position of the error, and a part of the reason."""
 
     text: str
     position: int
@@ -35,7 +35,7 @@ class Cases(msgspec.Struct, forbid_unknown_fields=True):
     about: str
     expand: list[Pair]
     fold: list[Pair]
-    errors: list[Wrong]
+    errors: list[Invalid]
 
 
 CASES = msgspec.json.decode((Path(__file__).parents[1] / "data/hosts/nodeset.json").read_bytes(), type=Cases)
@@ -48,20 +48,20 @@ NUMBERS = st.integers(0, 120)
 
 @pytest.mark.parametrize("case", CASES.expand, ids=lambda case: ascii(case.text))
 def test_expand(case: Pair) -> None:
-    """A nodeset is the hosts its case lists, in that order."""
+    """A nodeset expands to the hosts of its case, in order."""
     assert expand(case.text) == case.hosts.split()
 
 
 @pytest.mark.parametrize("case", CASES.fold, ids=lambda case: case.text[:40])
 def test_fold(case: Pair) -> None:
-    """Hosts give the nodeset of their case, whatever their order."""
+    """Hosts fold to the nodeset of their case, in any order."""
     assert fold(case.hosts.split()) == case.text
     assert fold(reversed(case.hosts.split())) == case.text
 
 
 @pytest.mark.parametrize("case", CASES.errors, ids=lambda case: ascii(case.text[:40]))
-def test_error(case: Wrong) -> None:
-    """What cannot be read is pointed at."""
+def test_error(case: Invalid) -> None:
+    """The error has the position and the reason."""
     with pytest.raises(HostListError) as caught:
         expand(case.text)
     assert (caught.value.position, caught.value.text) == (case.position, case.text)
@@ -69,29 +69,29 @@ def test_error(case: Wrong) -> None:
 
 
 @given(st.lists(NAMES, min_size=1, max_size=60))
-def test_folded_names_expand_to_themselves(names: list[str]) -> None:
-    """Folding loses nothing, adds nothing, and repeats nothing."""
+def test_fold_and_expand_round_trip(names: list[str]) -> None:
+    """Folding neither loses, adds nor repeats names."""
     assert sorted(expand(fold(names)), key=natural) == sorted(set(names), key=natural)
 
 
 @given(st.sets(st.tuples(NUMBERS, st.sampled_from([1, 2, 3])), min_size=1))
 def test_one_number_folds_in_natural_order(numbers: set[tuple[int, int]]) -> None:
-    """With one number in the name, a folded nodeset also keeps the order, and padding tells hosts apart."""
+    """With one number in the name, folding keeps the natural order, and distinguishes hosts by padding."""
     names = {f"n{number:0{width}d}" for number, width in numbers}
     assert expand(fold(names)) == sorted(names, key=natural)
 
 
 @given(st.sets(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=40))
-def test_a_full_grid_is_one_box(points: set[tuple[int, int]]) -> None:
-    """All racks with the same nodes need one bracket per dimension."""
+def test_full_grid_folds_to_one_range_per_dimension(points: set[tuple[int, int]]) -> None:
+    """If all racks have the same nodes, the nodeset has one bracket per dimension."""
     racks, nodes = {rack for rack, _ in points}, {node for _, node in points}
     folded = fold(f"r{rack}n{node}" for rack in racks for node in nodes)
     assert folded == fold(f"r{rack}" for rack in racks) + fold(f"n{node}" for node in nodes)
 
 
 @given(st.text(st.sampled_from("n1029-[],/!&@:%. \t#^~é\x1b") | st.characters()))
-def test_any_text_is_read_or_pointed_at(text: str) -> None:
-    """Nothing but `HostListError` comes out, its position is within the text, and names are safe to hand on."""
+def test_arbitrary_text(text: str) -> None:
+    """Only `HostListError` is raised, its position is within the text, and names contain no special characters."""
     names, position = [], 0
     try:
         names = expand(text)
@@ -102,8 +102,8 @@ def test_any_text_is_read_or_pointed_at(text: str) -> None:
     assert not set("".join(names)) & set(" ,;&|$`<>(){}[]*?!\\\"'~#^@/=")
 
 
-def test_the_largest_list_is_allowed() -> None:
-    """The limit is what it says, for one range and for many words."""
+def test_maximum_number_of_hosts() -> None:
+    """The maximum is allowed for one range; more is an error for many names."""
     assert len(expand(f"n[1-{MAX_HOSTS}]")) == MAX_HOSTS
     with pytest.raises(HostListError, match="more than"):
         expand("n1," * MAX_HOSTS + "n1")

@@ -1,4 +1,4 @@
-"""Time stamps on a busy host: the record reports by how much values may be younger than their time stamp."""
+"""Time stamps on a busy host: the record reports by how much values may be newer than their time stamp."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ START = 1_700_000_000 * SECOND
 STALL = 0.06  # seconds
 
 
-def test_an_agent_that_waits_for_a_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before it reads a source, after its time stamp: the delay is that of all sources before it, and its own."""
+def test_delayed_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If reading is delayed after the time stamp, a source's delay includes the delays of previous sources."""
     text = agent.text().replace("body = source.sample()\n", f"body = time.sleep({STALL}) or source.sample()\n")
     assert text != agent.text()
     monkeypatch.setattr(agent, "payload", lambda **_: f"{agent.packed(text.encode())}::")
@@ -36,7 +36,7 @@ def test_an_agent_that_waits_for_a_processor(tmp_path: Path, monkeypatch: pytest
 
 
 def test_delays_of_the_agent_and_the_stand_in(tmp_path: Path) -> None:
-    """The longest of each source: from the clock of the sample to the end of the reading."""
+    """The delay of a source is its longest time from the clock of the sample to the end of the reading."""
     script = Script(tmp_path / "raw", ["a", "b"], ["loadavg", "meminfo"], started_ns=START)
     load, memory = body_of({"/proc/loadavg": "0.1 0.2 0.3 1/2 3\n"}), body_of({"/proc/meminfo": "MemTotal: 1 kB\n"})
     script.connect(0)
@@ -54,7 +54,7 @@ def test_delays_of_the_agent_and_the_stand_in(tmp_path: Path) -> None:
 
 
 def sample(body: bytes, start: int, took: int) -> bytes:
-    """A sample of the first source as a key frame, with these times in microseconds."""
+    """Encode a sample of the first source as a key frame, with these times in microseconds."""
     stream, payload = zlib.compressobj(4, zlib.DEFLATED, -15), bytearray()
     data = (stream.compress(body) + stream.flush(zlib.Z_SYNC_FLUSH))[:-4]
     for value in (0, 1, start, took, len(data)):
@@ -62,8 +62,8 @@ def sample(body: bytes, start: int, took: int) -> bytes:
     return bytes(payload) + data
 
 
-def test_clocks_that_are_read_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An agent that has to wait between its two clocks reads both again."""
+def test_delay_between_clock_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the agent is delayed between reading its two clocks, it reads both again."""
     waits = [0.3, 0.2]
     clock = [1000.0]
 
@@ -82,8 +82,8 @@ def test_clocks_that_are_read_apart(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("delay", "wrong"), [(0, 3), (SECOND, 0)])
-def test_the_check_of_the_fault_campaign(tmp_path: Path, delay: int, wrong: int) -> None:
-    """Values that were read after their time stamp are wrong, unless the record reports such a delay."""
+def test_wrong_values_of_the_fault_campaign(tmp_path: Path, delay: int, wrong: int) -> None:
+    """Values that were read after their time stamp are wrong, unless the record reports the delay."""
     wall, mono, counters = time.time_ns(), time.monotonic_ns(), CounterReader()
     for seconds, value in ((-1, 5), (0.1, 10), (2, 20)):
         at = mono + int(seconds * SECOND)

@@ -1,4 +1,4 @@
-"""The journal: whatever is cut or damaged costs the entries it touches and no other."""
+"""The journal: truncation and damage affect only the entries at that place."""
 
 from __future__ import annotations
 
@@ -21,47 +21,47 @@ from rollbook.journal.writer import Journal
 from rollbook.protocol.frames import Frame
 
 BEGIN = {"hosts": ["a", "b"], "sources": [], "interval_ns": 10**9}
-# Content that looks like entries: a host can send what it likes.
+# Content that looks like entries: a host can send any bytes.
 CONTENT = st.binary(max_size=40) | st.just(MAGIC) | st.just(pack_entry(7, 7, b"Jforged")) | st.just(MAGIC + bytes(20))
 PAYLOADS = st.lists(st.tuples(st.integers(0, 9), CONTENT), min_size=1, max_size=8)
 
 
-def found_in(directory: Path, data: bytes) -> list[tuple[int, bytes]]:
-    """What a reader gives of a segment with these bytes."""
+def read_segment(directory: Path, data: bytes) -> list[tuple[int, bytes]]:
+    """Read the entries of a segment with these bytes."""
     directory.mkdir(exist_ok=True)
     (directory / "000001.seg").write_bytes(data)
     return [(one.host, one.payload) for one in Reader(directory)]
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory that many examples share."""
+def shared_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that all examples of a test share."""
     return tmp_path_factory.mktemp("journal")
 
 
 @settings(deadline=None)
 @given(PAYLOADS)
-def test_cut_at_every_byte(place: Path, payloads: list[tuple[int, bytes]]) -> None:
-    """A journal that ends anywhere gives every entry that is whole, and nothing else."""
+def test_truncated_at_every_byte(shared_directory: Path, payloads: list[tuple[int, bytes]]) -> None:
+    """If a journal is truncated anywhere in its last entry, exactly the complete entries are read."""
     entries = [pack_entry(host, 5, b"F" + content) for host, content in payloads]
     whole = [(host, b"F" + content) for host, content in payloads]
     data = b"".join(entries)
     start = len(data) - len(entries[-1])
     for end in range(start, len(data)):
-        assert found_in(place, data[:end]) == whole[:-1]
-    assert found_in(place, data) == whole
+        assert read_segment(shared_directory, data[:end]) == whole[:-1]
+    assert read_segment(shared_directory, data) == whole
 
 
 @settings(max_examples=300, deadline=None)
 @given(PAYLOADS, st.data())
-def test_damaged_anywhere(place: Path, payloads: list[tuple[int, bytes]], data: st.DataObject) -> None:
-    """Changed bytes cost the entries they lie in; no entry is ever made up or changed."""
+def test_damage_at_any_place(shared_directory: Path, payloads: list[tuple[int, bytes]], data: st.DataObject) -> None:
+    """Changed bytes lose only the entries that contain them; no entry is invented or changed."""
     entries = [pack_entry(host, 5, b"F" + content) for host, content in payloads]
     text = bytearray(b"".join(entries))
     first = data.draw(st.integers(0, len(text) - 1))
     last = min(len(text), first + data.draw(st.integers(1, 12)))
     text[first:last] = data.draw(st.binary(min_size=last - first, max_size=last - first))
-    found = found_in(place, bytes(text))
+    found = read_segment(shared_directory, bytes(text))
     at = 0
     untouched = []
     for (host, content), one in zip(payloads, entries, strict=True):
@@ -69,13 +69,13 @@ def test_damaged_anywhere(place: Path, payloads: list[tuple[int, bytes]], data: 
             untouched.append((host, b"F" + content))
         at += len(one)
     assert set(untouched) <= set(found)
-    # What a damaged entry held is searched too: whoever put a good entry into it finds that one believed.
+    # The content of a damaged entry is searched as well: a valid entry inside it is accepted.
     written = {(7, b"Jforged"), *((host, b"F" + content) for host, content in payloads)}
     assert set(found) <= written
 
 
 def test_damage_is_counted_and_does_not_grow_memory(tmp_path: Path) -> None:
-    """A header with a huge length, and megabytes of zeros, are passed over."""
+    """A header with a huge length and megabytes of zeros are skipped and counted."""
     good = pack_entry(1, 5, b"Fgood")
     (tmp_path / "000001.seg").write_bytes(good + HEADER.pack(MAGIC, 0xFFFFFFF0, 0, 1, 1) + bytes(5 << 20) + good)
     reader = Reader(tmp_path)
@@ -85,7 +85,7 @@ def test_damage_is_counted_and_does_not_grow_memory(tmp_path: Path) -> None:
 
 
 def test_frames_events_and_segments(tmp_path: Path) -> None:
-    """What is written comes back, over as many segments as it takes; each begins with the begin event."""
+    """Frames and events are read as written, over several segments; each segment starts with the begin event."""
     frames = [Frame("S", number, 10 + number, 20 + number, bytes(1000)) for number in range(300)]
     with Journal(tmp_path, BEGIN, segment_bytes=100_000) as journal:
         for frame in frames:
@@ -103,8 +103,8 @@ def test_frames_events_and_segments(tmp_path: Path) -> None:
     assert events == [(0, {"event": "clock", "offset_ns": 5}), (RUN, {"event": "end"})]
 
 
-def test_a_later_journal_goes_on(tmp_path: Path) -> None:
-    """A second recording into the same directory adds segments and overwrites nothing."""
+def test_second_recording_into_the_same_directory(tmp_path: Path) -> None:
+    """It adds segments and overwrites nothing."""
     for number in range(2):
         with Journal(tmp_path, BEGIN) as journal:
             journal.frame(0, number, Frame("B", number, 0, 0, b""))
@@ -112,7 +112,7 @@ def test_a_later_journal_goes_on(tmp_path: Path) -> None:
 
 
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
-    """While one writes, another cannot, and readers can tell."""
+    """While a journal is written, no other writer can open it, and readers can detect that."""
     assert not is_recording(tmp_path)
     with Journal(tmp_path, BEGIN):
         assert is_recording(tmp_path)
@@ -122,22 +122,22 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_journal_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its lock and its descriptors are released."""
+    """If the first write fails, the lock and the file descriptors are released."""
 
-    def full(_fd: int, _data: object) -> int:
+    def fail(_fd: int, _data: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     before = list(Path("/proc/self/fd").iterdir())
     with monkeypatch.context() as patch:
-        patch.setattr(os, "write", full)
+        patch.setattr(os, "write", fail)
         with pytest.raises(RecordError, match="No space left"):
             Journal(tmp_path, BEGIN)
     assert not is_recording(tmp_path)
     assert list(Path("/proc/self/fd").iterdir()) == before
 
 
-def test_added_to_while_it_is_synced(tmp_path: Path) -> None:
-    """Frames that are added while another thread syncs are neither lost nor doubled, and keep their order."""
+def test_write_during_sync(tmp_path: Path) -> None:
+    """Frames that are written while another thread syncs are neither lost nor repeated, and keep their order."""
     with Journal(tmp_path, BEGIN, segment_bytes=20_000) as journal:
         done = threading.Event()
 
@@ -177,31 +177,31 @@ journal.close()
 """
 
 
-def test_no_more_room(tmp_path: Path) -> None:
-    """A disk without room is said once clearly and at every later call, and what was written stays good."""
-    ended = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True)
-    first, again = ended.stdout.splitlines()
+def test_disk_full(tmp_path: Path) -> None:
+    """A full disk is reported by this call and every later one, and entries written before are valid."""
+    result = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True)
+    first, again = result.stdout.splitlines()
     assert first == again
     assert "recording ends here" in first
     written = [one.arrived_ns for one in Reader(tmp_path) if one.frame]
     assert written == list(range(47))
 
 
-def test_a_next_segment_that_cannot_be_made(tmp_path: Path) -> None:
-    """The journal ends there, and closing it closes nothing that is not its own."""
+def test_next_segment_cannot_be_created(tmp_path: Path) -> None:
+    """The journal ends, and closing it closes no descriptor that was reused meanwhile."""
     journal = Journal(tmp_path / "raw", BEGIN, segment_bytes=1)
     (tmp_path / "raw" / "000002.seg").mkdir()
     with pytest.raises(RecordError, match="recording ends here"):
         journal.flush()
-    ours, theirs = os.pipe()  # gets the number that the first segment had
+    reader, writer = os.pipe()  # reuses the descriptor of the first segment
     journal.close()
-    os.close(ours)
-    os.close(theirs)
+    os.close(reader)
+    os.close(writer)
     assert not is_recording(tmp_path / "raw")
 
 
-def test_followed_while_it_is_written(tmp_path: Path) -> None:
-    """Each entry is given once, in order, when it is complete; segments that were added meanwhile are read, too."""
+def test_follow_a_journal_while_it_is_written(tmp_path: Path) -> None:
+    """Each entry is returned once, in order, when it is complete; new segments are read as well."""
     follower = Follower(tmp_path)
     assert list(follower) == []
     found: list[bytes] = []

@@ -1,4 +1,4 @@
-"""From frames to samples: what is missing makes a source wait, never a wrong text; times are the collector's."""
+"""From frames to samples: missing frames never result in wrong text; times are those of the collector's clock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOAD = "/proc/loadavg"
 
 
 def samples_of(raw: Path, host: int = 0) -> tuple[list[Sample], HostSamples]:
-    """The samples of one host, and who gave them."""
+    """The samples of one host, and their reader."""
     found = survey(raw)
     files = Segments(found)
     reader = HostSamples(found, found.hosts[host], files)
@@ -40,8 +40,8 @@ def load(number: int) -> dict[str, dict[str, str]]:
     return {"loadavg": {LOAD: f"{number}.00 0.00 0.00 1/{number} {number}\n"}}
 
 
-def resolved(samples: list[Sample]) -> dict[tuple[int, int], bytes]:
-    """The text of every sample by time and source, repeats filled in."""
+def texts_of(samples: list[Sample]) -> dict[tuple[int, int], bytes]:
+    """The text of every sample by time and source; unchanged text is filled in."""
     found: dict[tuple[int, int], bytes] = {}
     before: dict[int, bytes] = {}
     for sample in samples:
@@ -53,12 +53,12 @@ def resolved(samples: list[Sample]) -> dict[tuple[int, int], bytes]:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lost=st.sets(st.integers(0, 29)), cut=st.sets(st.integers(0, 29)), steps=st.lists(st.integers(0, 2)))
-def test_missing_and_cut_frames(
+def test_missing_and_truncated_frames(
     tmp_path_factory: pytest.TempPathFactory, lost: set[int], cut: set[int], steps: list[int]
 ) -> None:
-    """Whatever frames are missing or cut, every text that comes is the one of that beat.
+    """If any frames are missing or truncated, every decoded text is that of its beat.
 
-    Frames that came whole give their text from the next key beat on, at the latest.
+    Complete frames are decoded again from the next key frame at the latest.
     """
     raw = tmp_path_factory.mktemp("lost")
     script = Script(raw, ["a"], ["loadavg", "uptime", "version"])
@@ -67,7 +67,7 @@ def test_missing_and_cut_frames(
     for number in range(30):
         value += steps[number % len(steps)] if steps else 1
         bodies = {0: body_of(load(value)["loadavg"]), 1: body_of({"/proc/uptime": f"{number} {value}\n" * 50})}
-        bodies[2] = bodies[1]  # of which the frame says no more than that
+        bodies[2] = bodies[1]  # the frame only refers to the other source
         payload = beats.payload(bodies)
         ts = START + number * SECOND
         truth.update({(ts, source): body for source, body in bodies.items()})
@@ -79,9 +79,9 @@ def test_missing_and_cut_frames(
             script.frame("S", payload, ts, number * SECOND)
     script.close()
     samples, _ = samples_of(raw)
-    found = resolved(samples)
+    found = texts_of(samples)
     bad = lost | cut
-    # A cut frame may still hold its first source whole.
+    # A truncated frame may still contain its first source completely.
     assert all(truth[at] == body for at, body in found.items())
     since_key = 0
     for number in range(30):
@@ -93,7 +93,7 @@ def test_missing_and_cut_frames(
 
 
 def test_reconnects_start_new_streams(tmp_path: Path) -> None:
-    """A new connection is a new stream, also right after a lost frame; it has a number."""
+    """Each connection starts a new stream and has its own number."""
     script = Script(tmp_path, ["a"], ["loadavg"])
     for first, boot in ((0, "one"), (3, "one"), (6, "two")):
         script.connect(boot=boot)
@@ -110,8 +110,8 @@ def test_reconnects_start_new_streams(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["in the next segment", "in the same segment"])
-def test_a_damaged_begin_costs_itself(tmp_path: Path, again: bool) -> None:
-    """The samples before the first `begin` that is whole are found all the same."""
+def test_damaged_begin_event(tmp_path: Path, again: bool) -> None:
+    """Samples before the first intact `begin` event are found as well."""
     script = Script(tmp_path, ["a"], ["loadavg"])
     script.connect()
     for number in range(9):
@@ -132,7 +132,7 @@ def test_a_damaged_begin_costs_itself(tmp_path: Path, again: bool) -> None:
 
 
 def test_stand_in_samples(tmp_path: Path) -> None:
-    """The stand-in's readings of one round are one sample, taken when the first was, each read at its own time."""
+    """Readings of one round have the time stamp of the first one, and each has its own monotonic time."""
     script = Script(tmp_path, ["a"], ["loadavg", "meminfo", "version"])
     script.connect(kind="sh")
     for number in range(3):
@@ -147,8 +147,8 @@ def test_stand_in_samples(tmp_path: Path) -> None:
     ]
 
 
-def test_frames_out_of_any_range(tmp_path: Path) -> None:
-    """Impossible clocks, endless numbers and sources outside the plan are rejected."""
+def test_frames_out_of_range(tmp_path: Path) -> None:
+    """Frames with impossible clocks, malformed numbers or sources outside the plan are rejected."""
     script = Script(tmp_path, ["a"], ["loadavg"])
     script.connect()
     script.frame("S", b"", 1 << 63, 1 << 63)
@@ -162,7 +162,7 @@ def test_frames_out_of_any_range(tmp_path: Path) -> None:
 
 
 def test_unknown_host_numbers_and_events(tmp_path: Path) -> None:
-    """Entries of hosts that are not in the run, and events of later versions, are passed over."""
+    """Entries of unknown hosts and events of later versions are ignored."""
     script = Script(tmp_path, ["a"], ["loadavg"])
     script.journal.frame(9, 1, Frame("S", 0, 0, 0, b""))
     script.journal.event({"event": "something new", "deep": [1]}, host=0)
@@ -176,7 +176,7 @@ def test_unknown_host_numbers_and_events(tmp_path: Path) -> None:
 
 
 def test_a_plan_of_a_later_version(tmp_path: Path) -> None:
-    """A source that this version does not know keeps its place in the plan, and costs no other."""
+    """An unknown source keeps its place in the plan, and does not affect other sources."""
     script = Script(tmp_path / "old", ["a"], ["loadavg", "meminfo"])
     begin = {**begin_of(["a"], script.plan, SECOND), "sources": ["from_the_future", "loadavg"]}
     with Journal(tmp_path / "new", begin) as journal:
@@ -187,8 +187,8 @@ def test_a_plan_of_a_later_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("drift", [0, 200, -200])
-def test_clocks_that_drift(drift: int) -> None:
-    """Between two measurements the offset lies on the line between them; outside, it is the nearest."""
+def test_clock_drift(drift: int) -> None:
+    """Between two measurements the offset is interpolated, so times are exact within 2 µs."""
     timeline, walls = Timeline(), []
     timeline.connect()
     for second in range(61):
@@ -201,8 +201,8 @@ def test_clocks_that_drift(drift: int) -> None:
     assert all(abs(ts - START - second * SECOND) < 2000 for second, ts in enumerate(times))
 
 
-def test_a_clock_that_is_set() -> None:
-    """A step of the host's clock in the middle of two measurements moves no sample."""
+def test_set_clock() -> None:
+    """A step of the host's clock between two measurements is detected and moves no sample."""
     timeline, walls = Timeline(), []
     timeline.connect()
     for second in range(61):
@@ -216,8 +216,8 @@ def test_a_clock_that_is_set() -> None:
     assert all(abs(ts - START - second * SECOND) < 2000 for second, ts in enumerate(times))
 
 
-def test_a_host_that_was_suspended() -> None:
-    """A suspend stops the monotonic clock only: the samples after it are as late as the wall clock says."""
+def test_suspended_host() -> None:
+    """A suspend stops only the monotonic clock: later samples have the time of the wall clock."""
     timeline, walls = Timeline(), []
     timeline.connect()
     timeline.measured(START, 0)
@@ -230,8 +230,8 @@ def test_a_host_that_was_suspended() -> None:
     assert timeline.suspends == [(START + 600 * SECOND + 200_000, 597 * SECOND)]
 
 
-def test_an_agent_held_up_between_its_clocks() -> None:
-    """One frame whose clocks were read apart is neither a sleep of the host nor a clock that was set."""
+def test_agent_delayed_between_clock_reads() -> None:
+    """One frame with a delay between its clocks is neither a suspend nor a set clock."""
     timeline = Timeline()
     timeline.connect()
     for second in range(5):
@@ -241,8 +241,8 @@ def test_an_agent_held_up_between_its_clocks() -> None:
     assert (timeline.steps, timeline.suspends) == ([], [])
 
 
-def test_clocks_that_no_host_has(tmp_path: Path) -> None:
-    """A host may say of its clocks what it likes: its times fit, and those of others are their own."""
+def test_impossible_clocks(tmp_path: Path) -> None:
+    """Impossible clocks of a hostile host raise no error and do not affect the times of other hosts."""
     script = Script(tmp_path, ["evil", "past", "fine"], ["loadavg"], started_ns=START)
     for host in range(3):
         script.connect(host)
@@ -265,8 +265,8 @@ def test_clocks_that_no_host_has(tmp_path: Path) -> None:
     assert [host.status for host in series] == ["partial", "partial", "complete"]
 
 
-def test_what_became_of_clocks_is_told(tmp_path: Path) -> None:
-    """A clock that was set, and a host that slept, are in the record and in its notes."""
+def test_set_clocks_and_suspends_are_reported(tmp_path: Path) -> None:
+    """A set clock and a suspended host are in the series and in the notes."""
     script = Script(tmp_path, ["a", "b"], ["loadavg"], started_ns=START)
     script.connect(0)
     script.connect(1)
@@ -287,7 +287,7 @@ def test_what_became_of_clocks_is_told(tmp_path: Path) -> None:
 
 
 def test_a_lost_sample_before_another_frame(tmp_path: Path) -> None:
-    """The loss is noticed although the next frame is no sample: what follows waits for a key beat."""
+    """The loss is detected although the next frame is not a sample: samples up to the next key frame are lost."""
     script = Script(tmp_path, ["a"], ["loadavg"])
     script.connect()
     beats = Beats(key_beats=4)
@@ -306,8 +306,8 @@ def test_a_lost_sample_before_another_frame(tmp_path: Path) -> None:
     assert survey(tmp_path).hosts[0].lost_frames == 1
 
 
-def test_clocks_of_connections() -> None:
-    """Each connection has measurements of its own; one without takes the last one known, the first the next."""
+def test_clock_offsets_of_connections() -> None:
+    """Each connection uses its own measurements; one without any uses the previous offset."""
     timeline = Timeline()
     for offset in (5, None, 9):
         timeline.connect()
@@ -317,8 +317,8 @@ def test_clocks_of_connections() -> None:
     assert list(Timeline().times([7], [])) == [7]
 
 
-def test_a_week_of_measured_clocks_is_told_in_few() -> None:
-    """Of neighbours those known best, the first and the last among them; samples go by all of them."""
+def test_clock_measurements_of_a_week_are_thinned_out() -> None:
+    """The most exact of neighbouring measurements, the first and the last are kept; sample times use all of them."""
     log, step = HostJournal("a"), 30 * 10**9
     for number in range(20_160):
         bound = 1000 if number % 100 == 7 else 10**6

@@ -1,4 +1,4 @@
-"""The frame decoder: both carriers, noise, damaged streams; and readings in frames."""
+"""The frame decoder: both encodings, noise, damaged streams; and readings in frames."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ carriers = st.sampled_from(sorted(CARRIERS))
 
 
 def stream(carrier: str, contents: list[bytes]) -> list[bytes]:
-    """Frames on the wire, numbered from 0."""
+    """Encode frames, numbered from 0."""
     return [CARRIERS[carrier](b"R", seq, seq + 1, seq + 2, data) for seq, data in enumerate(contents)]
 
 
@@ -34,8 +34,8 @@ def frames(contents: list[bytes], tag: str) -> list[Frame]:
 
 
 @given(carriers, payloads, st.data())
-def test_frames_survive_any_cutting_of_the_stream(carrier: str, contents: list[bytes], data: st.DataObject) -> None:
-    """The frames do not depend on how the bytes are split."""
+def test_frames_do_not_depend_on_chunks(carrier: str, contents: list[bytes], data: st.DataObject) -> None:
+    """The decoded frames are the same however the bytes are split."""
     wire = b"".join(stream(carrier, contents))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(wire)), max_size=8)))
     decoder, got = Decoder(), []
@@ -48,7 +48,7 @@ def test_frames_survive_any_cutting_of_the_stream(carrier: str, contents: list[b
 
 @given(carriers, payloads, st.binary(max_size=400), st.binary(max_size=400))
 def test_noise_around_frames_is_skipped(carrier: str, contents: list[bytes], before: bytes, between: bytes) -> None:
-    """Banners before and shell noise between frames lose no frame."""
+    """No frame is lost to a banner before the frames or shell output between them."""
     newline = b"\n" if carrier == "text" else b""
     wire = before + newline + (between + newline).join(stream(carrier, contents)) + b"\nlogout\n"
     decoder = Decoder()
@@ -57,8 +57,8 @@ def test_noise_around_frames_is_skipped(carrier: str, contents: list[bytes], bef
 
 @settings(max_examples=300)
 @given(carriers, payloads, st.data())
-def test_damage_never_gives_a_wrong_frame(carrier: str, contents: list[bytes], data: st.DataObject) -> None:
-    """With bytes changed, dropped or inserted anywhere, a decoded frame is always one that was sent."""
+def test_damage_never_produces_a_wrong_frame(carrier: str, contents: list[bytes], data: st.DataObject) -> None:
+    """If bytes are changed, dropped or inserted anywhere, every decoded frame was sent."""
     wire = bytearray(b"".join(stream(carrier, contents)))
     for _ in range(data.draw(st.integers(1, 5))):
         at = data.draw(st.integers(0, max(0, len(wire) - 1)))
@@ -92,7 +92,7 @@ def test_lost_and_repeated_frames() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    """A host that announces a huge frame, or never ends a line, cannot use more memory than one frame."""
+    """For a host that announces a huge frame or never ends a line, at most one frame is buffered."""
     decoder = Decoder()
     for start in (b"\xffRB1" + b"\xff" * 8, b"@rb1 0 0 "):
         decoder.feed(start)
@@ -112,7 +112,7 @@ def test_false_headers_of_large_frames() -> None:
 
 @pytest.mark.parametrize(("good", "cut", "noisy"), [(10, 1, False), (1, 10, True)])
 def test_valid_frames_compensate_for_noise(good: int, cut: int, noisy: bool) -> None:
-    """Occasional truncated lines do not add up over days; a host that sends mostly garbage is given up."""
+    """Occasional truncated lines do not add up over days; a host that sends mostly garbage is detected."""
     decoder, seq = Decoder(), 0
     while seq < 30_000:
         for number in range(good + cut):
@@ -123,8 +123,8 @@ def test_valid_frames_compensate_for_noise(good: int, cut: int, noisy: bool) -> 
     assert decoder.is_mostly_noise == noisy
 
 
-def test_many_agents_on_one_channel_are_bounded() -> None:
-    """Memory for unfinished frames is bounded for any number of agents."""
+def test_memory_is_bounded_for_many_agents() -> None:
+    """Memory for unfinished frames and for tags is bounded for any number of agents on one channel."""
     decoder = Decoder()
     for tag in range(40):
         for _ in range(600):
@@ -140,8 +140,8 @@ def test_many_agents_on_one_channel_are_bounded() -> None:
 @pytest.mark.parametrize(
     ("seq", "mono", "wall"), [(1 << 32, 1, 1), (9_999_999_999, 1, 1), (0, 10**20 - 1, 1), (0, 1, 1 << 62)]
 )
-def test_numbers_out_of_range_are_damage(seq: int, mono: int, wall: int) -> None:
-    """Numbers outside the range of the journal are rejected, even with a correct checksum."""
+def test_numbers_out_of_range_are_rejected(seq: int, mono: int, wall: int) -> None:
+    """Numbers outside the range of the journal count as damage, even with a correct checksum."""
     decoder = Decoder()
     assert not decoder.feed(text("7")(b"B", seq, mono, wall, b""))
     if seq == 0 and mono == 1:
@@ -150,13 +150,13 @@ def test_numbers_out_of_range_are_damage(seq: int, mono: int, wall: int) -> None
     assert decoder.feed(text("7")(b"B", 1, 1, (1 << 62) - 1, b""))
 
 
-words = st.one_of(
+fragments = st.one_of(
     st.binary(max_size=40),
     st.sampled_from([b"0", b"1", b"99", b"9" * 5000, "٣".encode(), b"now", b"ok", b"-", b"\n", b"ok 3 /x", b"abc"]),
 )
 
 
-@given(st.sampled_from("RZ"), st.lists(words, max_size=8), st.sampled_from([b" ", b"\n", b""]), st.booleans())
+@given(st.sampled_from("RZ"), st.lists(fragments, max_size=8), st.sampled_from([b" ", b"\n", b""]), st.booleans())
 def test_arbitrary_readings(kind: str, parts: list[bytes], between: bytes, honest: bool) -> None:
     """Any payload is a reading of the plan or a `ProtocolError`, and its pages can be parsed."""
     payload = (b"0 now - 12 \n" if honest else b"") + between.join(parts)
@@ -172,7 +172,7 @@ def test_arbitrary_readings(kind: str, parts: list[bytes], between: bytes, hones
 
 
 def test_readings_have_a_size_limit() -> None:
-    """The collector enforces a source's limit too; the names of pages are not counted."""
+    """The collector also enforces a source's limit, and limits the length of headers."""
     limit = PLAN.sources[0].limit
     for size, good in ((limit, True), (limit + (1 << 20) + 1, False)):
         payload = b"0 now - 12 \n" + b"ok %d /proc/loadavg\n" % size + bytes(size)
@@ -187,7 +187,7 @@ def test_readings_have_a_size_limit() -> None:
 
 
 def test_a_parser_with_a_bug() -> None:
-    """Parsers of plug-ins may raise anything; only that source fails."""
+    """A parser of a plug-in may raise any exception; only its source fails."""
     source = File("/x", _fail, name="broken")
     plan = Plan((source,))
     reading = read_frame(Frame("R", 0, 1, 1, b"0 now - 12 \nok 1 /x\ny"), plan)
@@ -195,7 +195,7 @@ def test_a_parser_with_a_bug() -> None:
 
 
 def test_facts_of_a_plug_in_may_be_frozen() -> None:
-    """Strings of equal readings are shared also in facts that cannot be changed, and in dicts with other keys."""
+    """Facts of a plug-in may be immutable, and may contain dicts with keys that are not strings."""
     source = File("/x", _frozen, name="frozen")
     reading = read_frame(Frame("R", 0, 1, 1, b"0 now - 12 \nok 1 /x\ny"), Plan((source,)))
     assert parse_facts(reading) == (_Frozen("y", {1: "y"}), "")

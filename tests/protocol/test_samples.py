@@ -1,4 +1,4 @@
-"""Samples in frames: what cannot be decoded is reported by source, and costs no other."""
+"""Samples in frames: undecodable data is reported by source, and affects no other source."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLAN = Plan((catalogue.source("loadavg"), catalogue.source("meminfo")))
 
 
 class Stream:
-    """The deflate stream of one source, as the agent keeps it."""
+    """The deflate stream of one source, as in the agent."""
 
     def __init__(self, source: int) -> None:
         self._source, self._stream = source, zlib.compressobj(4, zlib.DEFLATED, -15)
@@ -34,7 +34,7 @@ class Stream:
 
 
 def test_losses_are_reported_by_source() -> None:
-    """One source whose stream is damaged is lost until its next key frame; the other is decoded on every beat."""
+    """A source with a damaged stream is lost until its next key frame; the other one is decoded on every beat."""
     unpacker, lost = Unpacker(PLAN), list[tuple[int, int]]()
     unpacker.on_lost = lambda source, ts: lost.append((source, ts))
     streams, decoded = [Stream(0), Stream(1)], []
@@ -49,16 +49,16 @@ def test_losses_are_reported_by_source() -> None:
     assert decoded == [(n, ts, b"beat %d" % ts) for ts in range(5) for n in (0, 1) if (n, ts) not in lost]
 
 
-def test_readings_of_many_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few kilobytes can inflate to a million empty pages, each of which takes time."""
+def test_number_of_pages_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few kilobytes could inflate to a million empty pages, each of which takes time to parse."""
     monkeypatch.setattr(readings, "MOST_PAGES", 3)
     assert len(readings.split_pages(b"ok 0 x\n" * 3)) == 3
     with pytest.raises(ProtocolError, match="too many"):
         readings.split_pages(b"ok 0 x\n" * 4)
 
 
-def test_after_a_lost_frame_every_source_waits_for_its_key_frame() -> None:
-    """Each sample until then is reported; none is decoded into a wrong text."""
+def test_lost_frame_without_key_frames() -> None:
+    """After a lost frame, every sample before the next key frame is reported as lost and not decoded."""
     unpacker, lost = Unpacker(PLAN), list[tuple[int, int]]()
     unpacker.on_lost = lambda source, ts: lost.append((source, ts))
     streams = [Stream(0), Stream(1)]

@@ -1,4 +1,4 @@
-"""Every transport keeps the promises of `rollbook.testing.conformance`; and the checks can fail."""
+"""Every transport passes the checks of `rollbook.testing.conformance`; and the checks can fail."""
 
 from __future__ import annotations
 
@@ -39,44 +39,44 @@ SCRIPT = {
 }
 
 
-def each(check: Check) -> str:
+def check_name(check: Check) -> str:
     """The name of a check, for the test's id."""
     return check.__name__
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=each)
+@pytest.mark.parametrize("check", CHECKS, ids=check_name)
 @pytest.mark.parametrize("name", ["node01", "shell"])
 def test_fake(check: Check, name: str) -> None:
-    """The scripted agent and the scripted stand-in; none lives on."""
+    """The scripted agent and stand-in pass the checks, and none remains."""
     fake = Fake(SCRIPT)
     run_check(check, fake, Host(name))
     assert not fake.living
 
 
 def children() -> set[str]:
-    """Our own children; a lab that other tests use is one of them."""
+    """The child processes of this process; a lab that other tests use may be one of them."""
     return set(Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split())
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=each)
+@pytest.mark.parametrize("check", CHECKS, ids=check_name)
 @pytest.mark.parametrize("python", [None, "python3", "none"])
 def test_local(check: Check, python: str | None) -> None:
-    """The agent under our own Python, as ssh would start it, and the stand-in; no child is left."""
+    """The agent under this Python, under `python3` and the stand-in pass the checks; no child process remains."""
     before = children()
     run_check(check, Local(python), NODE)
     assert children() <= before
 
 
-def test_what_cannot_be_reached() -> None:
-    """Each transport says why."""
+def test_unreachable_hosts_have_a_reason() -> None:
+    """Each transport explains why it cannot reach a host."""
     run_check(explains_what_it_cannot_reach, Fake(SCRIPT), Host("shut"))
     run_check(explains_what_it_cannot_reach, Fake(SCRIPT), Host("unheard-of"))
     run_check(explains_what_it_cannot_reach, Ssh(ssh_config=os.devnull), Host("unheard-of.invalid"))
     check_transport(Fake(SCRIPT), NODE, broken=Host("shut"))
 
 
-class Deaf(Fake):
-    """Agents that do not notice that their channel was closed."""
+class Unclosable(Fake):
+    """Agents that do not detect that their channel was closed."""
 
     async def open(self, host: Host) -> FakeChannel:
         """Open a channel that cannot end."""
@@ -86,12 +86,12 @@ class Deaf(Fake):
 
 
 class Crossed(Fake):
-    """Orders on one channel go to the agent of the channel opened before it."""
+    """Orders on one channel go to the agent of the previous channel."""
 
     last: FakeChannel | None = None
 
     async def open(self, host: Host) -> FakeChannel:
-        """Open a channel and cross it."""
+        """Open a channel that writes to the previous one."""
         channel = await super().open(host)
         if self.last:
             channel.write = self.last.write  # type: ignore[method-assign]
@@ -99,11 +99,11 @@ class Crossed(Fake):
         return channel
 
 
-class Mute(Fake):
-    """No words for what went wrong."""
+class Unexplained(Fake):
+    """A transport that explains no failure."""
 
     def explain(self, host: Host, ending: Ending, heard: bytes) -> TransportError:
-        """Nothing to say."""
+        """Return an error without a reason."""
         del host, ending, heard
         return TransportError("")
 
@@ -111,10 +111,10 @@ class Mute(Fake):
 @pytest.mark.parametrize(
     ("check", "wrong", "host", "complaint"),
     [
-        (ends_when_closed, Deaf, "node01", "the agent had to be ended"),
+        (ends_when_closed, Unclosable, "node01", "the agent had to be ended"),
         (keeps_channels_apart, Crossed, "node01", "a pong of another channel"),
-        (explains_early_ends, Mute, "node01", "has no reason"),
-        (explains_what_it_cannot_reach, Mute, "shut", "there is no reason"),
+        (explains_early_ends, Unexplained, "node01", "has no reason"),
+        (explains_what_it_cannot_reach, Unexplained, "shut", "there is no reason"),
         (explains_what_it_cannot_reach, Fake, "node01", "the host was reached"),
         (greets, Fake, "shut", "refused, connection refused"),
         (greets, Fake, "silent", "not over after 2 s"),
@@ -126,7 +126,7 @@ class Mute(Fake):
 def test_the_checks_can_fail(
     check: Check, wrong: type[Fake], host: str, complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A transport that breaks a promise is told which."""
+    """The error names the violated requirement."""
     monkeypatch.setattr(conformance, "SOON", 0.5)
     with pytest.raises(AssertionError, match=complaint):
         run_check(check, wrong(SCRIPT), Host(host), timeout=2 if host == "silent" else 30)

@@ -1,4 +1,4 @@
-"""Attacks on launched agents: a relay between agent and collector, a host that claims to be another, forged lines."""
+"""Attacks on launched agents: a relay between agent and collector, impersonated hosts, and forged lines."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HEADER = 4 + 16  # bytes before the data of a sealed message
 
 
 async def start_agent(port: int, addresses: str, boot: str = BOOT) -> asyncio.subprocess.Process:
-    """Start a real agent that is to connect to these addresses."""
+    """Start a real agent that connects to these addresses."""
     return await asyncio.create_subprocess_exec(
         *agent.launched_argv(None, f"{port}/RANK/NODE/2/{boot}/{addresses}", b"stop\n"),
         env={**os.environ, agent.TOKEN: TOKEN, "RANK": "0"},
@@ -46,7 +46,7 @@ async def start_agent(port: int, addresses: str, boot: str = BOOT) -> asyncio.su
 
 
 class Relay:
-    """Forwards a connection to the collector; after the proofs it may insert orders and change what the agent sends."""
+    """Forwards a connection to the collector; after authentication it may insert orders and change the agent's data."""
 
     def __init__(self, target: int, order: Callable[[bytes], bytes], alter: Callable[[bytes], bytes]) -> None:
         self.target, self.order, self.alter = target, order, alter
@@ -74,7 +74,7 @@ class Relay:
 async def attack(
     orders: bytes, order: Callable[[bytes], bytes] = bytes, alter: Callable[[bytes], bytes] = bytes
 ) -> tuple[list[str], str, int]:
-    """Let a relay do this to an agent that is sent orders: the frames that arrive, why they end, the exit status."""
+    """Send orders to an agent through a relay; return the received frames, the error and the exit status."""
     kinds: list[str] = []
     arrived: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
     listener = Listener(TOKEN, arrived.set_result)
@@ -104,12 +104,12 @@ async def attack(
 
 
 def plan(path: Path) -> bytes:
-    """Orders that run a program which makes a file."""
+    """Orders that run a program which creates a file."""
     return f"source\t0\t0\t100\t5000\nrun\ttouch\t{path}\ngo\tnow\n".encode()
 
 
 def test_a_relay_that_changes_nothing(tmp_path: Path) -> None:
-    """What the other tests rely on: orders that pass unchanged are obeyed."""
+    """Orders that pass unchanged are executed: the other tests rely on this."""
     kinds, reason, _ = asyncio.run(attack(plan(tmp_path / "made") + b"then\nstop\n"))
     assert (kinds[0], kinds[-1], reason) == ("H", "E", "")
     assert (tmp_path / "made").exists()
@@ -121,12 +121,12 @@ def test_a_relay_that_changes_nothing(tmp_path: Path) -> None:
         lambda orders, _: orders,
         lambda orders, _: len(orders).to_bytes(4, "big") + b"\0" * 16 + orders,
         lambda orders, _: Seal(b"\0" * 32).seal(orders),
-        lambda _, sent: sent,  # once more
+        lambda _, sent: sent,  # a replay
     ],
     ids=["raw", "without a code", "with another key", "repeated"],
 )
-def test_a_relay_cannot_give_orders(tmp_path: Path, inserted: Callable[[bytes, bytes], bytes]) -> None:
-    """A program on the agent's host that forwards the proofs and then inserts orders: the agent ends, unharmed."""
+def test_a_relay_cannot_insert_orders(tmp_path: Path, inserted: Callable[[bytes, bytes], bytes]) -> None:
+    """If a program forwards the authentication and then inserts orders, the agent ends without executing them."""
     forged = plan(tmp_path / "owned")
     kinds, reason, _ = asyncio.run(attack(b"ping\t1\n", lambda data: data + inserted(forged, data)))
     assert not (tmp_path / "owned").exists()
@@ -135,7 +135,7 @@ def test_a_relay_cannot_give_orders(tmp_path: Path, inserted: Callable[[bytes, b
 
 
 def test_a_relay_cannot_change_frames() -> None:
-    """A frame with another content and a matching checksum does not arrive, and the reason says why."""
+    """A frame with changed content and a valid checksum is rejected, and the reason names tampering."""
 
     def alter(data: bytes) -> bytes:
         if b"kind=python" in data:
@@ -149,7 +149,7 @@ def test_a_relay_cannot_change_frames() -> None:
 
 
 def outgoing_address() -> str:
-    """The address of this machine that is used for the default route; one of a lab could vanish meanwhile."""
+    """This machine's address for the default route; an address of a lab could disappear during the test."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
         probe.connect(("192.0.2.1", 9))
         return str(probe.getsockname()[0])
@@ -158,9 +158,9 @@ def outgoing_address() -> str:
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.9", "outgoing"])
 @pytest.mark.parametrize("near", [True, False])
-def test_addresses_of_the_own_host(address: str, near: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The agent connects to them only if the collector is on the same machine; else any user could listen there."""
-    shorten_connect(monkeypatch, 0.2)  # one attempt is certain, and enough
+def test_connections_to_the_same_host(address: str, near: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent connects to its own host only if the collector runs there; otherwise any user could listen there."""
+    shorten_connect(monkeypatch, 0.2)  # at least one attempt is made, which is enough
     connections: list[str] = []
     address = outgoing_address() if address == "outgoing" else address
 
@@ -189,7 +189,7 @@ A, B = frozenset({"10.0.0.1"}), frozenset({"10.0.0.2", "10.1.0.2"})
 
 
 def conflicts(*steps: Claim | tuple[str, frozenset[str]]) -> dict[str, str]:
-    """What becomes of hosts a and b when agents claim them and their names are resolved, in this order."""
+    """The conflicts of hosts a and b when agents claim them and names are resolved, in this order."""
 
     async def main() -> dict[str, str]:
         launch = await launch_of("a", "b")
@@ -236,7 +236,7 @@ FOREIGN = "an agent at 10.0.0.1, an address of a, claims to be b"
     ],
 )
 def test_a_host_that_claims_to_be_another(steps: list[Claim | tuple[str, frozenset[str]]], reason: str) -> None:
-    """It is noticed whoever is first, also if names are resolved late, and both hosts fail with the reason."""
+    """It is detected in any order, even if names are resolved late, and both hosts fail with the reason."""
     assert conflicts(*steps) == {"a": reason, "b": reason}
 
 
@@ -248,17 +248,17 @@ def test_a_host_that_claims_to_be_another(steps: list[Claim | tuple[str, frozens
         [("a", A), ("b", A), Claim(0, "", "a", "10.0.0.1"), Claim(1, "", "b", "10.0.0.1")],  # one machine, two names
         [("a", A), Claim(0, "", "a", "10.0.0.1"), Claim(1, "", "b", "10.0.0.1")],  # b is an alias without address
         [Claim(0, "", "a", "10.0.0.1", "one"), Claim(0, "", "a", "10.7.0.1", "one")],  # the agent connected again
-        [Claim(0, "", "a", "10.0.0.1", "one"), Claim(0, "", "a", "", "one", 0)],  # and then wrote lines
+        [Claim(0, "", "a", "10.0.0.1", "one"), Claim(0, "", "a", "", "one", 0)],  # and then wrote to standard output
         [Claim(0, "", "a", attested=0), Claim(1, "", "b", attested=1)],
     ],
 )
 def test_claims_that_do_not_conflict(steps: list[Claim | tuple[str, frozenset[str]]]) -> None:
-    """Hosts have several networks and names, and agents may try twice."""
+    """Hosts may have several networks and names, and agents may connect twice."""
     assert conflicts(*steps) == {}
 
 
-def test_names_are_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In threads that no one waits for: one name has addresses, one is unknown, one never answers."""
+def test_name_resolution_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names are resolved in background threads: an unknown name and one that never resolves do not delay others."""
     found: list[tuple[str, frozenset[str]]] = []
 
     def getaddrinfo(name: str, *_: object, **__: object) -> list[tuple[object, ...]]:
@@ -286,17 +286,17 @@ def test_names_are_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == [("a", frozenset({"10.0.0.1", "fe80::1"}))]
 
 
-def carry(tag: str, key: str | None, kind: bytes, seq: int, payload: bytes) -> bytes:
-    """A frame as lines with this tag and the code of this key."""
+def encode_lines(tag: str, key: str | None, kind: bytes, seq: int, payload: bytes) -> bytes:
+    """Encode a frame as lines with this tag, authenticated with this key."""
     code = line_code(TOKEN.encode(), key.encode()) if key else None
     return text(tag, code)(kind, seq, 1, 1, payload)
 
 
 FIRST, SECOND, RIVAL = "0-00000000000000aa", "1-00000000000000bb", "1-00000000000000cc"
 GREETINGS = {
-    FIRST: carry(FIRST, FIRST, b"H", 0, b"rank=0\nhostname=a\n"),
-    SECOND: carry(SECOND, SECOND, b"H", 0, b"rank=1\nhostname=b\n"),
-    RIVAL: carry(RIVAL, RIVAL, b"H", 0, b"rank=1\nhostname=b\n"),
+    FIRST: encode_lines(FIRST, FIRST, b"H", 0, b"rank=0\nhostname=a\n"),
+    SECOND: encode_lines(SECOND, SECOND, b"H", 0, b"rank=1\nhostname=b\n"),
+    RIVAL: encode_lines(RIVAL, RIVAL, b"H", 0, b"rank=1\nhostname=b\n"),
 }
 LABELS = {
     "slurm": (Slurm().label(), " {}: "),
@@ -307,7 +307,7 @@ LABELS = {
 
 
 def conflicts_of_lines(label: re.Pattern[bytes] | None, *lines: bytes) -> dict[str, str]:
-    """What becomes of hosts a and b when a launcher prints these lines."""
+    """The conflicts of hosts a and b when a launcher prints these lines."""
 
     async def main() -> dict[str, str]:
         launch = Launch("sh", [Host("a"), Host("b")], b"", label)
@@ -323,7 +323,7 @@ def conflicts_of_lines(label: re.Pattern[bytes] | None, *lines: bytes) -> dict[s
 
 
 def test_a_host_that_writes_lines_for_another() -> None:
-    """It has the token, but not the secret of the other agent: its lines are those of a second agent, in any order."""
+    """It has the token, but not the other agent's secret: in any order, its lines count as those of a second agent."""
     reason = "conflicting claims: two agents claim to be b"
     for order in ([FIRST, SECOND, RIVAL], [RIVAL, FIRST, SECOND]):
         assert conflicts_of_lines(None, *(GREETINGS[tag] for tag in order)) == {"b": reason}
@@ -332,7 +332,7 @@ def test_a_host_that_writes_lines_for_another() -> None:
 
 @pytest.mark.parametrize("launcher", LABELS)
 def test_a_label_shows_which_process_wrote_a_line(launcher: str) -> None:
-    """A host that writes lines for a rank that never starts is found by its own rank, and both fail."""
+    """A host that writes lines for another rank is identified by its own rank, and both hosts fail."""
     pattern, form = LABELS[launcher]
     first, second = (form.format(rank).encode() for rank in range(2))
     reason = f"conflicting claims: {FALSE_RANK}"
@@ -340,37 +340,37 @@ def test_a_label_shows_which_process_wrote_a_line(launcher: str) -> None:
     assert conflicts_of_lines(pattern, *forged) == {"a": reason, "b": reason}
     assert conflicts_of_lines(pattern, *reversed(forged)) == {"a": reason, "b": reason}
     assert conflicts_of_lines(pattern, first + GREETINGS[FIRST], second + GREETINGS[SECOND]) == {}
-    nameless = carry(RIVAL, RIVAL, b"H", 0, b"hostname=b\n")
+    nameless = encode_lines(RIVAL, RIVAL, b"H", 0, b"hostname=b\n")
     assert conflicts_of_lines(pattern, first + GREETINGS[FIRST], first + nameless).keys() == {"a", "b"}
     for unlabelled in (first + b"x" + GREETINGS[RIVAL], GREETINGS[RIVAL]):
-        # Dropped, also as the first line: it could hide the label of its process.
+        # Dropped even as the first line: it could hide the label of its process.
         assert conflicts_of_lines(pattern, unlabelled, first + GREETINGS[FIRST], second + GREETINGS[SECOND]) == {}
 
 
-def test_labels_are_no_part_of_messages() -> None:
-    """What a process prints is the reason of a failure, without the launcher's label."""
+def test_labels_are_removed_from_messages() -> None:
+    """The output of a process, used as the reason of a failure, has no launcher label."""
     output = SharedOutput(TOKEN, lambda _: lambda _: None, HYDRA_LABEL)
     output.feed(b"[1] python3: not found\n[mpiexec] done\n")
     assert output.other == "python3: not found\n[mpiexec] done\n"
 
 
 def test_forged_lines() -> None:
-    """Any program can write to the launcher's output: only frames with the code of their agent are passed on."""
+    """Any program can write to the launcher's output: only frames authenticated by their agent are accepted."""
     received: dict[str, bytearray] = {}
 
     def announce(claim: Claim) -> Callable[[bytes], None]:
         return received.setdefault(claim.hostname, bytearray()).extend
 
     output = SharedOutput(TOKEN, announce)
-    output.feed(carry(FIRST, None, b"H", 0, b"rank=0\nhostname=forged\n"))  # with a checksum
-    output.feed(carry(FIRST, SECOND, b"H", 0, b"rank=0\nhostname=forged\n"))  # with the key of another tag
-    output.feed(carry(SECOND, SECOND, b"H", 0, b"rank=0\nhostname=forged\n"))  # of another rank
-    output.feed(carry("0", "0", b"H", 0, b"rank=0\nhostname=forged\n"))  # without a secret
+    output.feed(encode_lines(FIRST, None, b"H", 0, b"rank=0\nhostname=forged\n"))  # with a checksum
+    output.feed(encode_lines(FIRST, SECOND, b"H", 0, b"rank=0\nhostname=forged\n"))  # with the key of another tag
+    output.feed(encode_lines(SECOND, SECOND, b"H", 0, b"rank=0\nhostname=forged\n"))  # of another rank
+    output.feed(encode_lines("0", "0", b"H", 0, b"rank=0\nhostname=forged\n"))  # without a secret
     output.feed(binary(b"H", 0, 1, 1, b"rank=0\nhostname=forged\n"))
     assert received == {}
-    output.feed(carry(FIRST, FIRST, b"H", 0, b"rank=0\nhostname=true\n"))
-    genuine = carry(FIRST, FIRST, b"S", 1, b"true")
-    output.feed(carry(FIRST, None, b"S", 1, b"forged"))
+    output.feed(encode_lines(FIRST, FIRST, b"H", 0, b"rank=0\nhostname=true\n"))
+    genuine = encode_lines(FIRST, FIRST, b"S", 1, b"true")
+    output.feed(encode_lines(FIRST, None, b"S", 1, b"forged"))
     output.feed(genuine.replace(b" 1 1 m", b" 1 2 m"))  # another clock
     output.feed(genuine + genuine)
     frames = Decoder().feed(bytes(received.pop("true")))
@@ -381,8 +381,8 @@ def test_forged_lines() -> None:
     assert received == {}
 
 
-def test_output_without_end_lets_others_run() -> None:
-    """A host that never stops writing to the launcher's output: everything else runs between two reads."""
+def test_endless_output_does_not_block_other_tasks() -> None:
+    """If a host never stops writing to the launcher's output, other tasks run between two reads."""
     turns = list[str]()
 
     class Endless:
@@ -403,8 +403,8 @@ def test_output_without_end_lets_others_run() -> None:
     assert turns[:4] == ["read", "other"] * 2
 
 
-def test_lines_that_wait_for_their_turn_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With more hosts than are read at a time, a host that floods must not fill the memory; others stay."""
+def test_buffered_lines_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that sends without limit before it is read is disconnected, and others are not affected."""
     monkeypatch.setattr("rollbook.transports.launch.MOST_WAITING", 1000)
 
     async def main() -> None:
@@ -421,8 +421,8 @@ def test_lines_that_wait_for_their_turn_are_limited(monkeypatch: pytest.MonkeyPa
     asyncio.run(main())
 
 
-def test_a_host_that_invents_agents() -> None:
-    """It has the token, and greets with one secret after another: those of its rank are limited, others arrive."""
+def test_agents_per_rank_are_limited() -> None:
+    """A host that announces many agents with the token is limited to a few per rank; other ranks are accepted."""
     announced = Counter[int | None]()
 
     def announce(claim: Claim) -> Callable[[bytes], None]:
@@ -432,15 +432,15 @@ def test_a_host_that_invents_agents() -> None:
     output = SharedOutput(TOKEN, announce, HYDRA_LABEL)
     for number in range(1000):
         tag = f"0-{number:016x}"
-        output.feed(b"[0] " + carry(tag, tag, b"H", 0, b"rank=0\nhostname=a\n"))
+        output.feed(b"[0] " + encode_lines(tag, tag, b"H", 0, b"rank=0\nhostname=a\n"))
     output.feed(b"[1] " + GREETINGS[SECOND])
     assert announced == {0: MOST_OF_RANK, 1: 1}
     assert len(output._streams) == MOST_OF_RANK + 1
 
 
 @pytest.mark.parametrize(("address", "others"), [("127.0.0.1", False), (None, True), ("192.0.2.1", True)])
-def test_where_the_port_is_open(address: str | None, others: bool) -> None:
-    """On the address that was given, if this machine has it; on all addresses otherwise."""
+def test_listening_addresses(address: str | None, others: bool) -> None:
+    """The collector listens on the given address if this machine has it, otherwise on all addresses."""
 
     async def main() -> bool:
         listener = Listener(TOKEN, lambda _: None)

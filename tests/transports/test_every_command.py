@@ -1,4 +1,4 @@
-"""Every command through Session Manager and Kubernetes: every node named, nothing left behind, however it ends."""
+"""Every command through Session Manager and Kubernetes: every node is named, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from tests.support.waits import SECONDS, until, until_sampled
 class Cluster:
     """Two nodes that can be reached, one that cannot, and one whose agent never answers.
 
-    `marks` is a directory in which the latter makes a file. `left` are sessions, pods and files that runs have left;
-    `running` are agents.
+    `marks` is a directory in which the silent node creates a file. `left` returns sessions, pods and files that runs
+    have left behind; `running` returns agents.
     """
 
     options: TransportOptions
@@ -47,19 +47,19 @@ class Cluster:
     running: Callable[[], object]
 
     def invoke(self, command: str, *more: str) -> Result:
-        """Run a command of the command line on all three nodes."""
+        """Run a command on the reachable nodes and the unreachable one."""
         argv = [command, *self.arguments, "-w", ",".join([*self.up, self.down]), *more]
         return CliRunner().invoke(cli, argv, catch_exceptions=False)
 
     def check_nothing_left(self) -> None:
-        """No session, no pod, no file, and no agent."""
+        """Check that no session, pod, file or agent remains."""
         until(lambda: not self.running())
         assert not self.left()
 
 
 @pytest.fixture(params=["ssm", pytest.param("kube", marks=needs_kubectl)])
 def cluster(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """The nodes through each transport. Another cluster is the current one of kubectl."""
+    """The nodes through each transport. The current context of kubectl is another cluster."""
     config = write_kubeconfig(tmp_path / "other", "http://127.0.0.1:9")
     monkeypatch.setenv("KUBECONFIG", str(config))
     monkeypatch.setattr(kubernetes, "KINDS", kubernetes.KINDS[:1])
@@ -69,9 +69,9 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     if request.param == "ssm":
         home = tmp_path / "home"
         home.mkdir()
-        around = {"HOME": str(home), "TMPDIR": str(home)}
+        environment = {"HOME": str(home), "TMPDIR": str(home)}
         names = [f"i-0000000000000001{letter}" for letter in "abcd"]
-        nodes = [Node(name, environment=around) for name in names]
+        nodes = [Node(name, environment=environment) for name in names]
         nodes[2].status, nodes[3].prefix = "Pending", tuple(silence)
         with fake_aws(nodes) as service:
             yield Cluster(
@@ -102,7 +102,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 
 
 def test_exec(cluster: Cluster) -> None:
-    """Output is folded, the node that cannot be reached is named, and the exit code says that one is missing."""
+    """Output is folded, the unreachable node is named, and the exit status reports that a node is missing."""
     done = cluster.invoke("exec", "--", "echo out; echo err >&2")
     assert done.exit_code == 3, done.output
     assert done.stdout.splitlines()[1:] == ["out"]
@@ -113,7 +113,7 @@ def test_exec(cluster: Cluster) -> None:
 
 
 def test_bundle(cluster: Cluster, tmp_path: Path) -> None:
-    """Items of both nodes, the third with its reason, and the Kubernetes cluster of the transport, not another one."""
+    """Items of both nodes, the reason of the third, and the Kubernetes cluster of the transport, not another one."""
     more = ["--item", "os", "--command", "seq 3000", "-o", str(tmp_path / "results"), "--json"]
     done = cluster.invoke("bundle", *more)
     assert done.exit_code == 3, done.output
@@ -136,7 +136,7 @@ def test_bundle(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_run(cluster: Cluster, tmp_path: Path) -> None:
-    """Start facts, samples and end facts of both nodes around a command, whose exit code is kept."""
+    """Start facts, samples and end facts of both nodes around a command, whose exit status is returned."""
     names = [*cluster.up, cluster.down]
     argv = ["sh", "-c", "sleep 2.5; exit 7"]
     done = rollbook.run(argv, names, results_dir=tmp_path, interval=0.2, report=False, **cluster.options)
@@ -151,19 +151,19 @@ def test_run(cluster: Cluster, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "SIGKILL"])
-def test_endings(cluster: Cluster, tmp_path: Path, number: signal.Signals) -> None:
-    """Every command, ended while it works: after Ctrl-C, or after SIGKILL and the next run, nothing is left."""
+def test_interrupted_or_killed(cluster: Cluster, tmp_path: Path, number: signal.Signals) -> None:
+    """After Ctrl-C, or after SIGKILL and the next run, no command leaves anything behind."""
     first, second = cluster.up
 
-    def waiting(name: str) -> str:
+    def wait_command(name: str) -> str:
         return f"touch {cluster.marks}/{name}; while [ -e {cluster.marks}/{name} ]; do sleep 0.2; done"
 
     commands = {
         "snapshot": ["-w", cluster.silent],
-        "exec": ["-w", first, "--", waiting("exec")],
-        "bundle": ["-w", second, "--item", "os", "--command", waiting("bundle"), "-o", str(tmp_path)],
+        "exec": ["-w", first, "--", wait_command("exec")],
+        "bundle": ["-w", second, "--item", "os", "--command", wait_command("bundle"), "-o", str(tmp_path)],
         "record": ["-w", first, "--interval", "0.2", "--no-report", "--results-dir", str(tmp_path / "recorded")],
-        "run": ["-w", second, "--no-report", "--results-dir", str(tmp_path), "--", "sh", "-c", waiting("run")],
+        "run": ["-w", second, "--no-report", "--results-dir", str(tmp_path), "--", "sh", "-c", wait_command("run")],
     }
     started = {
         name: subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The agent on Kubernetes nodes, with a real kubectl: pods that are always deleted, and a reason for every node."""
+"""The agent on Kubernetes nodes, with a real kubectl: pods are always deleted, and every failure has a reason."""
 
 from __future__ import annotations
 
@@ -29,34 +29,34 @@ pytestmark = needs_kubectl
 
 
 def options(config: Path) -> TransportOptions:
-    """The transport to the fake cluster."""
+    """Options of the transport to the fake cluster."""
     return {"via": "kube", "kubeconfig": str(config), "timeout": 60.0}
 
 
-def command(config: Path, *words: str) -> list[str]:
+def command(config: Path, *arguments: str) -> list[str]:
     """A command line that reaches the fake cluster."""
-    return [*ROLLBOOK, words[0], "--via", "kube", "--kubeconfig", str(config), *words[1:]]
+    return [*ROLLBOOK, arguments[0], "--via", "kube", "--kubeconfig", str(config), *arguments[1:]]
 
 
 def test_kubectl_ends_if_the_start_of_the_agent_is_cancelled() -> None:
-    """The agent is longer than what a pipe holds, so that its start waits for a kubectl that reads nothing."""
-    asleep = f"sleep 6021.{os.getpid()}"
+    """The agent is larger than a pipe's buffer, so its start blocks if kubectl does not read."""
+    sleeping = f"sleep 6021.{os.getpid()}"
 
     async def main() -> None:
-        state = cast("_State", None)  # deleting the pod is up to the caller
-        start = asyncio.create_task(_PodChannel.open(state, "pod", ["sh", "-c", f"exec {asleep}"], bytes(1 << 20)))
-        await until_true(lambda: is_running(asleep))
+        state = cast("_State", None)  # the caller deletes the pod
+        start = asyncio.create_task(_PodChannel.open(state, "pod", ["sh", "-c", f"exec {sleeping}"], bytes(1 << 20)))
+        await until_true(lambda: is_running(sleeping))
         start.cancel()
         with pytest.raises(asyncio.CancelledError):
             await start
 
     asyncio.run(main())
-    assert not is_running(asleep)
+    assert not is_running(sleeping)
 
 
 @pytest.mark.parametrize("after", [0.0, 2 * GATHER_SECONDS])
-def test_the_end_of_the_event_loop_is_not_blocked(after: float) -> None:
-    """When all tasks are cancelled, nothing waits for work that will not be done: before it began, or during it."""
+def test_cancelling_a_batch_does_not_block(after: float) -> None:
+    """If all tasks are cancelled before or during the work of a batch, callers do not wait for it."""
 
     async def work(_items: list[str]) -> dict[str, Exception]:
         await asyncio.sleep(60)
@@ -75,7 +75,7 @@ def test_the_end_of_the_event_loop_is_not_blocked(after: float) -> None:
 
 
 def test_a_snapshot(tmp_path: Path) -> None:
-    """Facts are those that the local transport gives; nodes that are not ready are named; no pod is left."""
+    """Facts equal those of the local transport; nodes that are not ready have a reason; no pod remains."""
     sources = ["cpuinfo", "os_release", "version", "mounts", "meminfo"]
     with fake_kube(tmp_path) as (cluster, config):
         found = rollbook.snapshot(NODES, sources=sources, **options(config))
@@ -92,8 +92,8 @@ def test_a_snapshot(tmp_path: Path) -> None:
             assert host.reason.startswith("the node is not ready: ")
 
 
-def test_the_pod(tmp_path: Path) -> None:
-    """It shares the node's namespaces, sees its root, ends by itself, and is as privileged as the options say."""
+def test_pod_specification(tmp_path: Path) -> None:
+    """The pod shares the node's namespaces, mounts its root, has a deadline, and follows the options."""
     with fake_kube(tmp_path) as (cluster, config):
         first, second = options(config), options(config)
         first["kube_deadline"], first["kube_image"] = 77, "registry/busybox:1"
@@ -122,7 +122,7 @@ def test_the_pod(tmp_path: Path) -> None:
 
 
 def test_commands_and_node_names(tmp_path: Path) -> None:
-    """A node answers to its addresses, too; output and exit status arrive; an unknown node is unreachable."""
+    """A node can be named by its address; output and exit status are returned; an unknown node is unreachable."""
     with fake_kube(tmp_path) as (cluster, config):
         address = next(one["address"] for one in cluster.nodes[1]["status"]["addresses"] if one["type"] == "InternalIP")
         done = rollbook.execute("seq 20000; exit 3", [NODES[0], address, "nosuch"], **options(config))
@@ -138,7 +138,7 @@ def test_commands_and_node_names(tmp_path: Path) -> None:
 
 
 def test_nodes_by_label(tmp_path: Path) -> None:
-    """Without -w, all nodes that the selector matches."""
+    """Without -w, all nodes that the label selector matches are used."""
     with fake_kube(tmp_path) as (cluster, config):
         label = f"kubernetes.io/hostname={NODES[2]}"
         assert Kube(kubeconfig=str(config)).hosts() == NODES
@@ -163,7 +163,7 @@ def test_nodes_by_label(tmp_path: Path) -> None:
     ids=["image", "forbidden", "unlisted", "slow"],
 )
 def test_pods_that_do_not_start(tmp_path: Path, fault: dict[str, str], status: str, reason: str) -> None:
-    """The reason is that of Kubernetes, and the pod is deleted."""
+    """The reason is the message of Kubernetes, and the pod is deleted."""
     with fake_kube(tmp_path, **fault) as (cluster, config):
         given = options(config)
         given["timeout"] = 3.0 if status == "timed-out" else 60.0
@@ -176,14 +176,14 @@ def test_pods_that_do_not_start(tmp_path: Path, fault: dict[str, str], status: s
 
 
 def test_a_pod_created_while_pods_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pod is looked for only in lists that were requested after it was created."""
+    """A pod is searched only in lists that were requested after its creation."""
     pods, listing, answer = {"first"}, asyncio.Event(), asyncio.Event()
 
-    async def call(_: Kube, words: list[str]) -> str:
+    async def call(_: Kube, arguments: list[str]) -> str:
         items = [{"metadata": {"name": name}, "status": {"phase": "Running"}} for name in pods]
         listing.set()
         await answer.wait()
-        return json.dumps({"items": items}) if words[0] == "get" else ""
+        return json.dumps({"items": items}) if arguments[0] == "get" else ""
 
     async def main() -> None:
         state = _State(Kube())
@@ -200,7 +200,7 @@ def test_a_pod_created_while_pods_are_listed(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_reasons_of_pods_with_similar_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each pod that cannot be created gets the message about itself, although its name is part of other names."""
+    """Each pod that cannot be created has its own message, although its name is a prefix of other names."""
     names = [f"rollbook-0123-{number}" for number in range(1, 13)]
 
     async def call(*_: object, **__: object) -> str:
@@ -212,8 +212,8 @@ def test_reasons_of_pods_with_similar_names(monkeypatch: pytest.MonkeyPatch) -> 
         assert str(errors[name]).endswith(f"quota of {name} exceeded")
 
 
-def running(cluster: FakeKube, config: Path) -> subprocess.Popen[str]:
-    """A command that runs on the ready nodes, after its first line from each."""
+def start_command(cluster: FakeKube, config: Path) -> subprocess.Popen[str]:
+    """Start a command on the ready nodes, and wait for the first line from each."""
     argv = command(config, "exec", "-w", ",".join(READY), "--live", "--", "echo up; sleep 600")
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -224,7 +224,7 @@ def running(cluster: FakeKube, config: Path) -> subprocess.Popen[str]:
 
 
 def test_cancelled_while_the_pod_is_created(tmp_path: Path) -> None:
-    """The pod exists only after the caller gave up; it is deleted."""
+    """A pod that is created after the caller was cancelled is deleted."""
 
     async def start(cluster: FakeKube, config: Path) -> None:
         opening = asyncio.create_task(Kube(kubeconfig=str(config)).open(Host(NODES[0])))
@@ -240,9 +240,9 @@ def test_cancelled_while_the_pod_is_created(tmp_path: Path) -> None:
 
 
 def test_killed_collector(tmp_path: Path) -> None:
-    """After SIGKILL nothing runs on the nodes, and the next run deletes the pods, but not those of others."""
+    """After SIGKILL the agents end, and the next run deletes the pods, but no pods of other collectors."""
     with fake_kube(tmp_path) as (cluster, config):
-        with running(cluster, config) as process:
+        with start_command(cluster, config) as process:
             process.kill()
         until(lambda: not cluster.executing)
         assert len(cluster.pods) == len(READY)
@@ -253,8 +253,8 @@ def test_killed_collector(tmp_path: Path) -> None:
         assert set(cluster.pods) == {"of-another-machine", "of-another-program"}
 
 
-def test_calls_that_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No kubectl, a wrong context and a server that does not answer: one sentence each, and the exit code."""
+def test_failing_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without kubectl, with a wrong context or without a server, the error has one line with the cause."""
     with fake_kube(tmp_path) as (_, config):
         with pytest.raises(UsageError, match=r"kubectl get: .*context.*; set --kube-context"):
             Kube(kubeconfig=str(config), kube_context="nosuch").hosts()

@@ -1,4 +1,4 @@
-"""Options of transports: declared once, and the same on the command line, in Python, in checks and in the help."""
+"""Options of transports: declared once, and the same on the command line, in Python, in validation and in the help."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ COMMANDS = ["hosts", "snapshot", "exec", "run", "record", "watch", "check"]
 
 @pytest.fixture(autouse=True)
 def outside_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests may themselves run in a job."""
+    """Unset Slurm's variables: the tests may run in a job."""
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     monkeypatch.delenv("SLURM_JOBID", raising=False)
 
 
 def help_of(name: str) -> str:
-    """What `rollbook NAME --help` prints, without line breaks."""
+    """The output of `rollbook NAME --help` for a wide terminal."""
     context = click.Context(cli, info_name="rollbook")
     command = cli.get_command(context, name)
     assert command is not None
     return command.get_help(click.Context(command, context, name, terminal_width=200))
 
 
-def test_keywords_of_python_are_those_declared() -> None:
+def test_python_keywords_match_declared_options() -> None:
     """The typed keywords name every option of every built-in transport, with its type."""
     hints = get_type_hints(TransportOptions)
     general = {"via", "fallback", "timeout"}
     declared = {name: option for transport in BUILT_IN for name, option in options_of(transport).items()}
     assert set(hints) - general == set(declared)
     for name, option in declared.items():
-        if option.type != tuple[str, ...]:  # a single text is accepted, too
+        if option.type != tuple[str, ...]:  # a single string is accepted as well
             assert hints[name] == option.type, name
         assert option.validate(option.default) == option.default
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_names(name: str) -> None:
-    """The table leads to the transport of that name, and each is described."""
+def test_transport_names(name: str) -> None:
+    """Each transport has its registered name and a description."""
     assert vars(load(name))["name"] == name
     assert load(name).__doc__
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help(command: str) -> None:
-    """Every declared option is listed once, below the heading of transports, with the transports that have it."""
+    """Every declared option is listed once below `Transport`, with the transports that have it."""
     text = help_of(command)
     listed = [heading for heading in HEADINGS if f"\n{heading}:\n" in text]
     assert listed[:2] == ["Hosts", "Transport"]
@@ -94,8 +94,8 @@ def test_help(command: str) -> None:
         ({"timeout": float("inf")}, "--timeout is a positive number of seconds, not inf"),
     ],
 )
-def test_refused(given: dict[str, object], message: str) -> None:
-    """What does not exist, cannot be used or would have no effect is refused, by name."""
+def test_refused_options(given: dict[str, object], message: str) -> None:
+    """Options that do not exist, are invalid or would have no effect are refused by name."""
     with pytest.raises(UsageError, match=message):
         Options.of(**given)  # type: ignore[arg-type]
 
@@ -110,21 +110,21 @@ def test_refused(given: dict[str, object], message: str) -> None:
         {"ssh_user": "ann"},
     ],
 )
-def test_accepted(given: dict[str, object]) -> None:
-    """Defaults of other transports, options of the fallback, and those of any transport that `auto` may choose."""
+def test_accepted_options(given: dict[str, object]) -> None:
+    """Defaults of other transports, options of the fallback, and options of transports that `auto` may choose."""
     route(Options.of(**given))  # type: ignore[arg-type]
 
 
 def test_auto_inside_an_allocation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """There `auto` uses slurm, and its options apply."""
+    """Inside an allocation `auto` uses slurm, so options of slurm are accepted."""
     (tmp_path / "srun").touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("SLURM_JOB_ID", "5")
     assert Options.of(slurm_args="--partition x").given == {"slurm_args": "--partition x"}
 
 
-def test_a_typed_option_without_effect(rollbook: Rollbook) -> None:
-    """The command line refuses it as Python does."""
+def test_command_line_option_without_effect(rollbook: Rollbook) -> None:
+    """The command line refuses an option without effect, as the Python API does."""
     done = rollbook("snapshot", "-w", "localhost", "--via", "local", "--slurm-args", "-p x")
     assert done.code == 2
     assert done.err == "rollbook: --slurm-args has no effect: it is an option of slurm, and --via is local\n"
@@ -132,7 +132,7 @@ def test_a_typed_option_without_effect(rollbook: Rollbook) -> None:
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"]])
 def test_help_of_all_commands_imports_no_transport(arguments: list[str]) -> None:
-    """Start-up stays quick."""
+    """Importing transports would slow down `--help` and `--version`."""
     code = (
         "import sys\nfrom rollbook.cli import cli\n"
         f"try: cli.main({arguments})\nexcept SystemExit: pass\n"

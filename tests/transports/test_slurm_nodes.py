@@ -1,4 +1,4 @@
-"""Which nodes Slurm's own list excludes from a step: any of them would fail the step for all others."""
+"""Nodes that are excluded from a step by their state in Slurm: any of them would fail the step for all others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNREACHABLE, REFUSED = "unreachable", "refused"
 
 
 def unusable(tmp_path: Path, listed: str, names: list[str], arguments: str = "") -> dict[str, TransportError]:
-    """The nodes that are left out if scontrol prints this list."""
+    """The nodes that are excluded if scontrol prints this list."""
     (tmp_path / "nodes").write_text(listed)
     (tmp_path / "scontrol").write_text(f"#!/bin/sh\ncat {tmp_path}/nodes\n")
     (tmp_path / "scontrol").chmod(0o755)
@@ -41,14 +41,14 @@ def unusable(tmp_path: Path, listed: str, names: list[str], arguments: str = "")
         (("IDLE+MAINT", ""), (None, REFUSED), "IDLE+MAINT"),
     ],
 )
-def test_states(
+def test_node_states(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     node: tuple[str, str],
     statuses: tuple[str | None, str | None],
     text: str,
 ) -> None:
-    """With or without a reason, between other nodes, inside a job and outside of one."""
+    """A node's state decides whether it is excluded, inside a job and outside of one; other nodes are not affected."""
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.delenv("SLURM_JOBID", raising=False)
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-3]")
@@ -62,8 +62,8 @@ def test_states(
         )
 
 
-def test_a_reservation_for_maintenance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its jobs run on nodes that are closed to others; a drained node takes none of them either."""
+def test_maintenance_reservation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `--reservation`, nodes in maintenance can be used, but drained nodes cannot."""
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     states = {"n1": "IDLE+MAINT", "n2": "IDLE+DRAIN+MAINT"}

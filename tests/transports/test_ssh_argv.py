@@ -1,4 +1,4 @@
-"""The command line that ssh is given, and what its last words are taken for, with a stub in the place of `ssh`."""
+"""The command line of ssh, and how its error messages are classified, with a stub in place of `ssh`."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ STUB = """\
     #!/usr/bin/python3
     import json, os, sys
     json.dump(sys.argv, open(os.environ["STUB"] + "/argv", "w"))
-    said = json.load(open(os.environ["STUB"] + "/said"))
-    sys.stdout.write(said["stdout"])
-    sys.stderr.write(said["stderr"])
-    sys.exit(said["code"])
+    output = json.load(open(os.environ["STUB"] + "/output"))
+    sys.stdout.write(output["stdout"])
+    sys.stderr.write(output["stderr"])
+    sys.exit(output["code"])
 """
 
 
-class Said(msgspec.Struct, forbid_unknown_fields=True):
-    """What one version of ssh wrote, and its exit code."""
+class Output(msgspec.Struct, forbid_unknown_fields=True):
+    """The output of one version of ssh, and its exit status."""
 
     by: str
     stderr: str
@@ -41,44 +41,44 @@ class Said(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Case(msgspec.Struct, forbid_unknown_fields=True):
-    """One thing that goes wrong: what it is called, and how versions of ssh say it."""
+    """A failure: its status and reason, and the output of several versions of ssh."""
 
     status: str
     reason: str
-    said: list[Said]
+    said: list[Output]
 
 
-def cases() -> list[tuple[Case, Said]]:
-    """Every wording of every case."""
+def cases() -> list[tuple[Case, Output]]:
+    """Every case with each of its outputs."""
     found = [msgspec.json.decode(path.read_bytes(), type=Case) for path in CASES]
-    return [(case, said) for case in found for said in case.said]
+    return [(case, output) for case in found for output in case.said]
 
 
 @pytest.fixture
 def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory that is first in PATH and has an `ssh`, which writes its argv there."""
+    """A directory that is first in PATH, with an `ssh` that writes its arguments there."""
     program = tmp_path / "ssh"
     program.write_text(textwrap.dedent(STUB))
     program.chmod(0o755)
-    (tmp_path / "said").write_bytes(msgspec.json.encode(Said("stub", "ssh: connect: Connection refused\r\n")))
+    (tmp_path / "output").write_bytes(msgspec.json.encode(Output("stub", "ssh: connect: Connection refused\r\n")))
     monkeypatch.setenv("STUB", str(tmp_path))
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     return tmp_path
 
 
 def reach(host: Host, options: Options, timeout: float = 5.0) -> HostResult:
-    """Try to look at one host."""
+    """Try to read one host."""
     return asyncio.run(gather([host], route(options), Plan(()), timeout=timeout))[0]
 
 
 def argv_of(stub: Path, host: Host, **options: object) -> list[str]:
-    """The arguments that the stub was given."""
+    """The arguments of the stub."""
     reach(host, Options.of(via="ssh", **options))  # type: ignore[arg-type]
     return msgspec.json.decode((stub / "argv").read_bytes(), type=list[str])
 
 
 def test_no_prompt_no_forwarding_no_terminal(stub: Path) -> None:
-    """What every connection has, whatever the user's configuration says."""
+    """Every connection has these options, whatever the user's configuration is."""
     argv = argv_of(stub, Host("node1"))
     options = {argv[at + 1] for at, word in enumerate(argv) if word == "-o"}
     assert {
@@ -94,7 +94,7 @@ def test_no_prompt_no_forwarding_no_terminal(stub: Path) -> None:
 
 
 def test_users_options_come_first(stub: Path) -> None:
-    """OpenSSH takes the first value it meets: the user's must stand before ours."""
+    """OpenSSH uses the first value of an option, so the user's options come before ours."""
     argv = argv_of(stub, Host("node1"), ssh_options=("BatchMode=no", "Port=2222"), ssh_config="/dev/null")
     assert argv[3:7] == ["-o", "BatchMode=no", "-o", "Port=2222"]
     assert argv.index("BatchMode=no") < argv.index("BatchMode=yes")
@@ -110,7 +110,7 @@ def test_users_options_come_first(stub: Path) -> None:
     ],
 )
 def test_user(stub: Path, host: Host, ssh_user: str | None, user: str | None) -> None:
-    """A host's own user wins over the general one; without either, ssh's configuration decides."""
+    """A host's own user overrides `--ssh-user`; without either, ssh's configuration decides."""
     argv = argv_of(stub, host, ssh_user=ssh_user)
     assert (argv[argv.index("-l") + 1] if "-l" in argv else None) == user
     assert argv[-2] == host.name
@@ -118,7 +118,7 @@ def test_user(stub: Path, host: Host, ssh_user: str | None, user: str | None) ->
 
 @pytest.mark.parametrize("error", [KeyError, OSError])
 def test_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
-    """A user id may have no name, as in containers: this machine is still local, and a named user is another one."""
+    """In containers a user id may have no name: this machine is still local, and a named user is another user."""
 
     def getuser() -> str:
         raise error("uid not found")
@@ -130,25 +130,25 @@ def test_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch, error: type[Exce
     assert route(Options.of(ssh_user="ann"))(Host("here", local=True)).name == "ssh"
 
 
-def test_ssh_gives_up_before_the_host_is(stub: Path) -> None:
-    """The reason shall be ssh's own: its limit lies below ours."""
+def test_ssh_times_out_before_the_host(stub: Path) -> None:
+    """The timeout of ssh is below ours, so that the reason is that of ssh."""
     for timeout, expected in ((60.0, 10), (6.0, 4), (0.5, 1)):
         argv = argv_of(stub, Host("node1"), timeout=timeout)
         assert f"ConnectTimeout {expected}\n" in Path(argv[argv.index("-F") + 1]).read_text()
 
 
 @pytest.mark.parametrize("name", ["-oProxyCommand=id", "a;id", "$(id)", "a'b", "a\x1bb"])
-def test_names_that_are_no_hosts(name: str) -> None:
-    """Nothing that could be an option or shell text gets as far as ssh."""
+def test_invalid_host_names(name: str) -> None:
+    """Names that could be an option or shell code are refused before ssh starts."""
     with pytest.raises(HostListError):
         parse_hosts([name])
 
 
-@pytest.mark.parametrize(("case", "said"), cases(), ids=lambda part: getattr(part, "by", None) or part.status)
-def test_last_words(stub: Path, case: Case, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every wording gives the host its status and a reason to act on; only a busy sshd is tried again."""
+@pytest.mark.parametrize(("case", "output"), cases(), ids=lambda part: getattr(part, "by", None) or part.status)
+def test_error_messages_of_ssh(stub: Path, case: Case, output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every error message determines the host's status and reason; only a busy sshd is retried."""
     monkeypatch.setattr("rollbook.collect.gather.busy_pauses", lambda: iter([0.01, 1e9]))
-    (stub / "said").write_bytes(msgspec.json.encode(said))
+    (stub / "output").write_bytes(msgspec.json.encode(output))
     result = reach(Host("node1"), Options.of(via="ssh"), timeout=60)
     assert result.status == case.status
     assert re.search(case.reason, result.reason), result.reason
@@ -158,24 +158,24 @@ def test_last_words(stub: Path, case: Case, said: Said, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("pattern", [pattern for pattern, _, _ in FAILURES])
-def test_every_row_is_met(pattern: str) -> None:
-    """No row without a wording that it, and none before it, knows."""
-    firsts = [next((row for row, _, _ in FAILURES if re.search(row, said.stderr)), None) for _, said in cases()]
+def test_every_failure_pattern_has_a_case(pattern: str) -> None:
+    """Every pattern is the first match of at least one recorded error message."""
+    firsts = [next((row for row, _, _ in FAILURES if re.search(row, output.stderr)), None) for _, output in cases()]
     assert pattern in firsts
 
 
-def test_ssh_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an ssh program the host says so."""
+def test_ssh_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an ssh program the host fails with that reason."""
     monkeypatch.setenv("PATH", str(tmp_path))
     result = reach(Host("node1"), Options.of(via="ssh"))
     assert (result.status, result.reason) == ("failed", "cannot run ssh: No such file or directory")
 
 
 @pytest.mark.parametrize("code", [1, 255])
-def test_long_last_words_are_cut(stub: Path, code: int) -> None:
-    """A reason is for people: of a line that does not end it has the beginning."""
-    (stub / "said").write_bytes(
-        msgspec.json.encode(Said("a shell", "sh: syntax error near " + "x" * 10_000, code=code))
+def test_long_error_messages_are_truncated(stub: Path, code: int) -> None:
+    """The reason has only the start of a very long line."""
+    (stub / "output").write_bytes(
+        msgspec.json.encode(Output("a shell", "sh: syntax error near " + "x" * 10_000, code=code))
     )
     reason = reach(Host("node1"), Options.of(via="ssh")).reason
     assert "syntax error near xxx" in reason
@@ -185,21 +185,21 @@ def test_long_last_words_are_cut(stub: Path, code: int) -> None:
 
 @pytest.mark.parametrize("via", ["ssh", "local", "auto"])
 @pytest.mark.parametrize("python", ["py'thon", "python3; id", "/opt/my python", "$(id)", "a\nb", ""])
-def test_a_python_that_a_shell_would_change(via: str, python: str) -> None:
-    """It is refused before anything is started."""
+def test_unsafe_python_paths(via: str, python: str) -> None:
+    """A `--python` that a shell would change is refused before anything is started."""
     with pytest.raises(UsageError, match="--python"):
         route(Options.of(via=via, python=python))
 
 
-def test_the_way_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One host is a host."""
+def test_description_of_the_chosen_transport(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of hosts is singular or plural."""
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     assert "ssh for 1 host (" in explain_auto(Options(), [Host("node1")])
     assert "ssh for 2 hosts (" in explain_auto(Options(), [Host("node1"), Host("node2")])
 
 
-@pytest.mark.parametrize("way", ["slurm", "mpi"])
-def test_a_fallback_is_for_single_hosts(way: str) -> None:
-    """A launcher starts all of its hosts at once."""
+@pytest.mark.parametrize("transport", ["slurm", "mpi"])
+def test_launchers_cannot_be_a_fallback(transport: str) -> None:
+    """A fallback retries single hosts; a launcher starts all of its hosts together."""
     with pytest.raises(UsageError, match="fallback"):
-        fallback_route(Options.of(fallback=way))
+        fallback_route(Options.of(fallback=transport))

@@ -1,4 +1,4 @@
-"""Settings of the user and the site win over our defaults, as the real `ssh -G` reports them."""
+"""Settings of the user and the site override our defaults, as the real `ssh -G` reports them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def effective(transport: Ssh, host: str = "node1") -> dict[str, str]:
+def effective_settings(transport: Ssh, host: str = "node1") -> dict[str, str]:
     """The settings that ssh would use with the transport's command line."""
     argv = transport.argv(Host(host))
     done = subprocess.run([*argv[:-3], "-G", host], capture_output=True, text=True, check=True)
@@ -37,16 +37,16 @@ def effective(transport: Ssh, host: str = "node1") -> dict[str, str]:
 
 
 def write(path: Path, text: str, mode: int = 0o600) -> Path:
-    """A file with this mode, whatever the umask."""
+    """Write a file with this mode, independent of the umask."""
     path.write_text(text)
     path.chmod(mode)
     return path
 
 
 def test_defaults(files: Path) -> None:
-    """Without any configuration ours applies, and what the agent needs is on the command line."""
+    """Without any configuration our defaults apply, together with the options on the command line."""
     del files
-    found = effective(Ssh())
+    found = effective_settings(Ssh())
     assert DEFAULTS.items() <= found.items()
     assert (found["batchmode"], found["clearallforwardings"], found["forwardagent"]) == ("yes", "yes", "no")
 
@@ -69,41 +69,41 @@ TEXTS = [
         *((".ssh/config", text) for text in TEXTS),  # a relative path there is below the real home directory
     ],
 )
-def test_a_stricter_setting_wins(files: Path, where: str, text: str) -> None:
-    """Of the user or the site, in any block or included file; other defaults still apply."""
+def test_user_and_site_settings_override_defaults(files: Path, where: str, text: str) -> None:
+    """A setting in any block or included file overrides our default; other defaults still apply."""
     path = files / where
     write(path.parent / "more", f"Match final\n  {STRICT}" if "m*e" in text else STRICT)
     write(path, text.replace("{directory}", str(path.parent)), 0o644)
-    found = effective(Ssh())
+    found = effective_settings(Ssh())
     assert found["stricthostkeychecking"] in ("yes", "true")
     assert (found["connecttimeout"], found["serveraliveinterval"]) == ("10", "5")
 
 
-def test_order(files: Path) -> None:
-    """The command line wins over the user's file, that over the site's, and all of them over ours."""
+def test_precedence(files: Path) -> None:
+    """The command line overrides the user's file, which overrides the site's, which overrides our defaults."""
     write(files / ".ssh/config", "Port 1\nConnectTimeout 2\n")
     write(files / "etc/ssh_config", "Port 3\nConnectTimeout 3\nUser ann\nServerAliveInterval 60\n")
-    found = effective(Ssh(ssh_options=("Port=7", "StrictHostKeyChecking=no")))
+    found = effective_settings(Ssh(ssh_options=("Port=7", "StrictHostKeyChecking=no")))
     assert (found["port"], found["connecttimeout"], found["user"]) == ("7", "2", "ann")
     assert (found["serveraliveinterval"], found["stricthostkeychecking"]) in (("60", "no"), ("60", "false"))
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o664, 0o666])
 @pytest.mark.parametrize("name", ["own", "with space", "with[1]*", "half"])
-def test_a_file_that_the_user_names(files: Path, mode: int, name: str) -> None:
-    """It replaces both default files, as with `ssh -F`, whatever its name and mode; ours still come last."""
+def test_ssh_config_option(files: Path, mode: int, name: str) -> None:
+    """The file replaces both default files, as with `ssh -F`, with any name and mode; our defaults still come last."""
     write(files / ".ssh/config", "Port 1\n")
     write(files / "etc/ssh_config", "User ann\n")
     given = write(files / name, f"Host node*\n  {STRICT}Host x\n  ConnectTimeout 3", mode)
-    found = effective(Ssh(ssh_config=str(given)))
+    found = effective_settings(Ssh(ssh_config=str(given)))
     assert found["stricthostkeychecking"] in ("yes", "true")
     assert (found["port"], found["connecttimeout"]) == ("22", "10")
     assert found["user"] != "ann"
 
 
-def test_files_that_are_not_there_or_not_usable(files: Path) -> None:
-    """Nothing, a device, a file that cannot be read: as ssh itself treats them."""
-    assert DEFAULTS.items() <= effective(Ssh(ssh_config="/dev/null")).items()
+def test_missing_and_unusable_files(files: Path) -> None:
+    """A device, a missing file and one with bad permissions are treated as by ssh."""
+    assert DEFAULTS.items() <= effective_settings(Ssh(ssh_config="/dev/null")).items()
     with pytest.raises(UsageError, match=r"cannot read .*: No such file"):
         Ssh(ssh_config=str(files / "nosuch")).argv(Host("node1"))
     write(files / ".ssh/config", STRICT, 0o666)
@@ -114,8 +114,8 @@ def test_files_that_are_not_there_or_not_usable(files: Path) -> None:
     assert "Bad owner or permissions" in done.stderr
 
 
-def files_in_memory() -> int:
-    """How many this process has open; other files may be closed by the garbage collector at any time."""
+def count_memfds() -> int:
+    """Count open memfds of this process; the garbage collector may close other files at any time."""
     found = 0
     for fd in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # the one that this loop reads
@@ -123,24 +123,24 @@ def files_in_memory() -> int:
     return found
 
 
-def test_what_is_left(files: Path) -> None:
-    """The configuration is readable by its user alone, on no disk, and gone with the transport or the process."""
+def test_configuration_is_private_and_temporary(files: Path) -> None:
+    """Only the user can read the configuration; it is in memory and ends with the transport or the process."""
     write(files / ".ssh/config", "Port 1\n")
-    before = files_in_memory()
+    before = count_memfds()
     transport = Ssh()
     path = Path(transport.argv(Host("node1"))[2])
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert str(path.readlink()).startswith("/memfd:")
     del transport
-    assert files_in_memory() == before
+    assert count_memfds() == before
     code = "from rollbook.transports.ssh_config import Configuration; c = Configuration(None, 9); print(c.path)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not Path(done.stdout.strip()).exists()
 
 
-def test_a_jump_host_reads_the_same(files: Path) -> None:
-    """The ssh that is started for the jump host gets our configuration, and so the same settings."""
+def test_jump_hosts_use_the_same_configuration(files: Path) -> None:
+    """The settings of the user also apply to the jump host."""
     write(files / ".ssh/config", f"Host node1\n  ProxyJump gate\nHost gate\n  {STRICT}")
-    found = effective(Ssh())
+    found = effective_settings(Ssh())
     assert found["proxyjump"] == "gate"
-    assert effective(Ssh(), "gate")["stricthostkeychecking"] in ("yes", "true")
+    assert effective_settings(Ssh(), "gate")["stricthostkeychecking"] in ("yes", "true")

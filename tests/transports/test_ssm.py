@@ -1,4 +1,4 @@
-"""The agent through Session Manager: the same facts as without it, and a reason for every node."""
+"""The agent through Session Manager: the same facts as locally, and a reason for every failure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NODES = [
     Node("i-0000000000000001b"),
     Node("i-0000000000000001c", status="Pending"),
 ]
-# On a busy machine two seconds may be too few for all acknowledgements.
+# Network faults that must not change any result.
 FAULTY = Faults(loss=0.05, duplication=0.05, reordering=0.05)
 
 
@@ -45,7 +45,7 @@ FAULTY = Faults(loss=0.05, duplication=0.05, reordering=0.05)
     ids=["clean", "banner", "faulty", "dropped sockets", "throttled", "KMS"],
 )
 def test_a_snapshot(faults: Faults) -> None:
-    """Facts are those that the local transport gives; a node that is not up is named with its status."""
+    """Facts equal those of the local transport; a node that is not up is unreachable, with its status."""
     sources = ["meminfo", "cpuinfo", "os_release", "version", "mounts"]
     with fake_aws(NODES, faults) as service:
         options: TransportOptions = {
@@ -71,8 +71,8 @@ def test_a_snapshot(faults: Faults) -> None:
     assert (third.status, third.reason) == ("unreachable", "the node is Pending")
 
 
-def test_names_of_nodes() -> None:
-    """A node answers to its EKS and Slurm names, too; an unknown one is unreachable."""
+def test_node_names() -> None:
+    """A node can be named by its EKS or Slurm name; an unknown node is unreachable."""
     with fake_aws(NODES) as service:
         options: TransportOptions = {
             "via": "ssm",
@@ -91,7 +91,7 @@ def test_names_of_nodes() -> None:
 
 
 def test_all_nodes_of_a_cluster(rollbook: Rollbook) -> None:
-    """Without names the command takes every node; those that are not up make it exit with 3."""
+    """Without -w every node is used; nodes that are not up cause exit status 3."""
     with fake_aws(NODES) as service:
         argv = ["hosts", "--check", "--via", "ssm", "--cluster", "research"]
         done = rollbook(*argv, "--endpoint-url", service.endpoint, "--start-rate", "50")
@@ -103,7 +103,7 @@ def test_all_nodes_of_a_cluster(rollbook: Rollbook) -> None:
 
 @pytest.mark.parametrize("faults", [Faults(), FAULTY], ids=["", "faulty"])
 def test_commands(faults: Faults) -> None:
-    """Output arrives byte by byte as it was written, with the exit status; a node that is not up is named."""
+    """Output and exit status are returned exactly; a node that is not up is unreachable."""
     with fake_aws(NODES, faults) as service:
         options: TransportOptions = {
             "via": "ssm",
@@ -126,7 +126,7 @@ def test_commands(faults: Faults) -> None:
 
 
 def test_killed_collector() -> None:
-    """The next run ends the sessions of a killed collector, and no others; nothing runs on the node any more."""
+    """The next run ends only the sessions of the killed collector; the command on the node ends."""
     with fake_aws(NODES[:1], Faults(page=1)) as service:
         argv = [*ROLLBOOK, "exec", "--via", "ssm", "--live", "--cluster", "research"]
         argv += ["--endpoint-url", service.endpoint, "--start-rate", "50", "--", "echo $$; sleep 600"]
@@ -182,7 +182,7 @@ def test_killed_collector() -> None:
     ids=["credentials", "cluster", "region", "websocket", "document"],
 )
 def test_failures(rollbook: Rollbook, faults: Faults, more: list[str], without: tuple[int, str], sentence: str) -> None:
-    """One sentence with the cause and what to do, and an exit code that is not 0, with and without -w."""
+    """One line has the cause and what to do, and the exit status is not 0, with and without -w."""
     code, cause = without
     with fake_aws(NODES[:1], faults) as service:
         argv = ["snapshot", "--source", "version", "--via", "ssm", "--start-rate", "50"]
@@ -207,7 +207,7 @@ def test_failures(rollbook: Rollbook, faults: Faults, more: list[str], without: 
     ids=["separate", "merged", "faulty", "denied"],
 )
 def test_documents_without_input(faults: Faults) -> None:
-    """Where the interactive document is refused, agents follow the orders that they were started with."""
+    """If the interactive document is refused, agents execute the orders from their command line."""
     sources = ["meminfo", "cpuinfo", "os_release", "version", "mounts"]
     with fake_aws(NODES, faults) as service:
         options: TransportOptions = {"via": "ssm", "endpoint_url": service.endpoint, "start_rate": 50.0}
@@ -224,7 +224,7 @@ def test_documents_without_input(faults: Faults) -> None:
 
 
 def test_an_agent_that_does_not_start(tmp_path: Path) -> None:
-    """The reason is the last line that the node printed, also if standard error is a stream of its own."""
+    """The reason is the last line that the node printed, even if standard error is a separate stream."""
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho starting >&2\necho no modules >&2\nexit 1\n")
     python.chmod(0o755)
@@ -235,7 +235,7 @@ def test_an_agent_that_does_not_start(tmp_path: Path) -> None:
 
 
 def test_a_chosen_document_has_no_fallback() -> None:
-    """Another document than the default is used as it is, or refused."""
+    """If a document other than the default is refused, no other document is tried."""
     with fake_aws(NODES, Faults(refused_documents=("Custom",))) as service:
         options: TransportOptions = {"via": "ssm", "endpoint_url": service.endpoint, "ssm_document": "Custom"}
         found = snapshot(NODES[0].instance, sources=["version"], **options)
@@ -251,7 +251,7 @@ def test_a_chosen_document_has_no_fallback() -> None:
     ids=["messages", "sockets"],
 )
 def test_a_series_over_a_faulty_network(tmp_path: Path, faults: Faults) -> None:
-    """The record has every frame that the nodes sent, byte for byte, and every value of every sample in its tables."""
+    """The record has every frame that the nodes sent, and its tables have every value of every sample."""
     names = [node.instance for node in NODES[:2]]
     with fake_aws(NODES, faults) as service:
         options: TransportOptions = {"via": "ssm", "endpoint_url": service.endpoint, "start_rate": 50.0}
@@ -284,8 +284,8 @@ def test_a_series_over_a_faulty_network(tmp_path: Path, faults: Faults) -> None:
     assert not any(loss.affected() for host in opened.hosts.series for loss in host.sources)
 
 
-def test_output_that_is_cut_off() -> None:
-    """A node that closes the session before all output is acknowledged is not complete, and says so."""
+def test_incomplete_output() -> None:
+    """A node that closes the session before all output is acknowledged is not complete, and has a reason."""
     faults = Faults(
         refused_documents=("AWS-StartInteractiveCommand",),
         refused_parameters=("separateOutputStream",),
@@ -303,7 +303,7 @@ def test_output_that_is_cut_off() -> None:
 
 
 def test_a_recording_without_input(tmp_path: Path) -> None:
-    """Samples arrive; the host is partial, because the end facts are missing, and nothing waits for them."""
+    """Samples arrive; the host is partial without end facts, and the recording does not wait for them."""
     with fake_aws(NODES, Faults(refused_documents=("AWS-StartInteractiveCommand",))) as service:
         options: TransportOptions = {"via": "ssm", "endpoint_url": service.endpoint, "start_rate": 50.0}
         name = NODES[0].instance
