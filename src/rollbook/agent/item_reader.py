@@ -23,6 +23,8 @@ MOST_FILES = 1000  # of an item
 MOST_MATCHES = 20000  # of a pattern
 KERNEL_FILE = 1 << 16  # bytes of one file below /proc or /sys that a wildcard matched
 SMALL = 1 << 20
+# The status of an item is the worst of its files and commands.
+WORST_FIRST = ("timed-out", "failed", "denied", "truncated", "absent", "complete")
 # Never read, whatever an item's pattern matches or a link leads to.
 SECRET = re.compile(r".*/\.ssh/.*|/etc/security/opasswd|/etc/kubernetes/.*\.conf|/proc/.*/environ|/proc/k(core|msg)")
 
@@ -87,10 +89,7 @@ class ItemReader:
             if error.errno == 32:  # the agent is gone
                 kill_session(os.getpid())
             self.note("failed", os.strerror(error.errno or 0))
-        status = next((one for one in ("timed-out", "truncated") if one in self.found), "")
-        if not status and not self.files:
-            self.found = self.found or ["absent"]
-        status = status or next((one for one in ("denied", "failed", "absent") if one in self.found), "complete")
+        status = min(self.found, key=WORST_FIRST.index) if self.found else "absent"
         if status == "absent" and self.files:
             status = "complete"
         took = (time.monotonic() - self.began) * 1e6
