@@ -175,11 +175,22 @@ def test_whether_nodes_are_in_the_cluster(tmp_path: Path, program: str, address:
     assert {item.status for item in read.items if item.id == "kubernetes"} == {status}
 
 
-@pytest.mark.parametrize("pods", [b"", b"[]", b'{"items": null}', b'{"items": [{}]}', b'{"items": [{"metadata": {}'])
+@pytest.mark.parametrize("pods", [b"", b"[]", b'{"items": null}', b'{"items": [{}]}', b'{"items": [{"metadata": {}', b'["\xff"]'])
 def test_a_list_of_pods_that_cannot_be_read(pods: bytes) -> None:
     """It is an error of the kind that the collection expects."""
     with pytest.raises(ValueError, match=r"^\w+: "):
         list(failing_containers(pods))
+
+
+@pytest.mark.parametrize("word", ["current-context", "view"])
+def test_kubectl_output_that_is_not_utf8(tmp_path: Path, word: str) -> None:
+    """Neither a context nor a configuration in another encoding ends the collection."""
+    program = tmp_path / "kubectl"
+    program.write_text(f"#!/bin/sh\ncase \"$*\" in *{word}*) printf '[\"\\377\"]';; *) echo '{{}}';; esac\n")
+    program.chmod(0o700)
+    items, _ = collect(tmp_path, "http://127.0.0.1:9", program=str(program), context="")
+    assert items["kubernetes"].status == "failed"
+    assert "kubectl has no context" in items["kubernetes"].reason
 
 
 @pytest.mark.usefixtures("few_kinds")

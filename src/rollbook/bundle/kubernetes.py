@@ -22,6 +22,7 @@ from rollbook.bundle.cluster import ClusterPart, Output, Query
 from rollbook.bundle.summary import ItemResult, Window
 from rollbook.protocol.redaction import mask_command_line
 from rollbook.records.document import encode
+from rollbook.records.reading import UNDECODABLE
 from rollbook.times import iso_time
 
 __all__ = ["ITEM", "VERIFY_SECONDS", "Kubectl", "collect"]
@@ -134,14 +135,14 @@ async def _verified(part: ClusterPart, kubectl: Kubectl) -> tuple[Kubectl, Outpu
         found = await part.output(kubectl.current("config", "current-context"), VERIFY_SECONDS)
         if found.reason:
             return kubectl, found
-        kubectl = dataclasses.replace(kubectl, context=found.data.decode().strip())
+        kubectl = dataclasses.replace(kubectl, context=found.data.decode("utf-8", "replace").strip())
     view = await part.output(kubectl.argv("config", "view", "--minify", "-o", "json"), VERIFY_SECONDS)
     if view.reason:
         return kubectl, view
     try:
         contexts = msgspec.json.decode(view.data)["contexts"]
         actual = str(contexts[0]["context"]["cluster"])
-    except (msgspec.MsgspecError, LookupError, TypeError):
+    except (*UNDECODABLE, LookupError, TypeError):
         return kubectl, Output(b"", "failed", f"kubectl has no context {kubectl.context}")
     wanted = kubectl.cluster
     if wanted and actual.startswith("arn:") and actual.rpartition("/")[2] != wanted.rpartition("/")[2]:
@@ -194,7 +195,7 @@ def failing_containers(pods: bytes) -> Iterator[Failing]:
                 ended = state.get("terminated") or {}
                 if waiting in FAILING or ended.get("exitCode") or last or status.get("phase") == "Failed":
                     yield where["namespace"], where["name"], one["name"], bool(last)
-    except (msgspec.MsgspecError, RecursionError, LookupError, TypeError, AttributeError) as error:
+    except (*UNDECODABLE, LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
@@ -205,7 +206,7 @@ def mask_json(data: bytes, redactor: Redactor) -> bytes:
     """
     try:
         document = msgspec.json.decode(data)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise ValueError(f"not valid JSON: {error}") from error
     return encode(_masked(document, redactor))
 

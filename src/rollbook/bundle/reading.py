@@ -25,7 +25,7 @@ import msgspec
 from rollbook.bundle.summary import BundleSummary, File, ItemResult
 from rollbook.errors import RecordError
 from rollbook.files import temporary_directory
-from rollbook.records.reading import open_regular, read_regular
+from rollbook.records.reading import UNDECODABLE, open_regular, read_regular
 
 __all__ = ["ARCHIVES", "LARGEST_TEXT", "Bundle", "Chunk", "archive_suffix", "is_bundle", "unpack"]
 
@@ -58,7 +58,7 @@ class Bundle:
         data = read_regular(directory / SUMMARY, LARGEST_SUMMARY)
         try:
             self.summary = msgspec.json.decode(data, type=BundleSummary)
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except UNDECODABLE as error:
             raise RecordError(f"{directory / SUMMARY} is not the summary of an issue report: {error}") from error
         self.nodes: dict[str, dict[str, ItemResult]] = {
             node.node: {item.id: item for item in node.items} for node in self.summary.results
