@@ -30,7 +30,7 @@ from rollbook.records.document import encode, read
 from rollbook.records.hosts import GAVE_DATA, HostResult, HostStatus
 from rollbook.records.layout import RecordDirectory, size_and_hash
 from rollbook.records.locate import metadata_files
-from rollbook.records.reading import read_regular, require_directory, require_own
+from rollbook.records.reading import UNDECODABLE, read_regular, require_directory, require_own
 from rollbook.records.record import RecordHosts
 
 __all__ = ["KIND", "READ", "BundleDirectory", "NodeState", "read_summary"]
@@ -273,21 +273,23 @@ class BundleDirectory:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(path, flags, PRIVATE)
             try:
-                os.write(descriptor, msgspec.json.encode(line) + b"\n")
+                data = b"\n" + msgspec.json.encode(line) + b"\n"  # the line before may be cut
+                while data:  # on a disk that becomes full, a write may be short
+                    data = data[os.write(descriptor, data) :]
             finally:
                 os.close(descriptor)
         except OSError as error:
             raise RecordError(f"cannot write {node.relative}: {error.strerror}") from error
 
     def _read_state(self, node: NodeState) -> None:
-        """Take over what a killed run left; a last line that was cut is ignored."""
+        """Take over what a killed run left; lines that were cut are ignored."""
         path = self.path / node.relative / STATE
         if not path.exists():
             return
         for text in read_regular(path).split(b"\n"):
             try:
                 line = msgspec.json.decode(text, type=_Line)
-            except (msgspec.MsgspecError, RecursionError):
+            except UNDECODABLE:
                 continue
             if line.host is not None:
                 line.host.typed()
