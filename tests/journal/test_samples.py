@@ -306,6 +306,18 @@ def test_a_lost_sample_before_another_frame(tmp_path: Path) -> None:
     assert survey(tmp_path).hosts[0].lost_frames == 1
 
 
+@pytest.mark.parametrize(
+    ("events", "code"), [(["started"], None), (["started", "ended"], 3), (["ended"], 3), ([], None)]
+)
+def test_exit_status_is_unknown_until_the_command_ended(tmp_path: Path, events: list[str], code: int | None) -> None:
+    """A collector that died does not leave the exit status of a success."""
+    script = Script(tmp_path, ["a"], ["loadavg"])
+    for state in events:
+        script.journal.event({"event": "command", "state": state, **({"code": 3} if state == "ended" else {})})
+    script.close()
+    assert survey(tmp_path).command.get("code") == code
+
+
 def test_clocks_of_connections() -> None:
     """Each connection has measurements of its own; one without takes the last one known, the first the next."""
     timeline = Timeline()

@@ -248,7 +248,7 @@ def _outcome(path: Path, kind: str, argv: list[str], found: Survey) -> Outcome:
         *_logs(path),
         found.command.get("started_ns", found.started_ns),
         found.command.get("ended_ns", found.ended_ns),
-        found.command.get("code") if "ended_ns" in found.command else None,
+        found.command.get("code"),
     )
     notes: list[str] = []
     with _step(f"adapter {kind}", notes):

@@ -227,7 +227,7 @@ class HostJournal:
 
 @dataclasses.dataclass
 class Survey:
-    """The content of a journal. `command` has started_ns, ended_ns and code of the wrapped command, as far as it ran.
+    """The content of a journal. `command` has started_ns, ended_ns and code of the wrapped command, as far as known.
 
     `ended` says whether the recorder ended normally, `end_facts` whether end facts were requested (None: unknown).
     `ready_ns` is the time at which every host had sent its start facts or failed. `damaged` counts unreadable entries.
@@ -254,7 +254,8 @@ class Survey:
                 self.marks.append((at_ns, str(event.get("name", ""))))
             case "command":
                 self.command[f"{event.get('state')}_ns"] = at_ns
-                self.command["code"] = _number(event.get("code", 0))
+                if event.get("state") == "ended" and "code" in event:
+                    self.command["code"] = _number(event["code"])
             case "ready":
                 self.ready_ns = at_ns
             case "end facts":
