@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rollbook.errors import RecordError
 from rollbook.journal.clocks import CollectorClock, Timeline
-from rollbook.journal.history import clock_notes, series_of
+from rollbook.journal.history import clock_notes, facts_of, series_of
 from rollbook.journal.samples import HostSamples, Segments
 from rollbook.journal.survey import MOST_CLOCKS, HostJournal, survey
 from rollbook.journal.writer import Journal
@@ -304,6 +304,24 @@ def test_a_lost_sample_before_another_frame(tmp_path: Path) -> None:
     assert [(sample.ts - START) // SECOND for sample in samples] == [0, 4, 5, 6, 7]
     assert [ts for _, ts in reader.undecodable] == [START + 2 * SECOND, START + 3 * SECOND]
     assert survey(tmp_path).hosts[0].lost_frames == 1
+
+
+@pytest.mark.parametrize(("kind", "lost"), [("python", (1, 3)), ("sh", (0, 0))])
+def test_frames_lost_after_the_last_sample(tmp_path: Path, kind: str, lost: tuple[int, int]) -> None:
+    """They count even if the host reconnects; the numbers of the stand-in's two processes have no meaning here."""
+    script = Script(tmp_path, ["a"], ["loadavg"])
+    for first, missing in ((0, 1), (10, 2)):
+        script.connect(kind=kind)
+        script.sample(START + first * SECOND, load(first))
+        script._seq[0] += missing
+        script.frame("B", b"", START + (first + 2) * SECOND, first + 2)
+    script.close()
+    found = survey(tmp_path)
+    host = found.hosts[0]
+    files = Segments(found)
+    _, end = facts_of(found, host, files)
+    files.close()
+    assert (host.lost_frames, end.lost_frames) == lost
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import get_args
 from rollbook.errors import HostStatus
 from rollbook.hosts import Host, fold
 from rollbook.journal.entries import frame_of
-from rollbook.journal.gaps import host_gaps, host_schedule, uses_stand_in
+from rollbook.journal.gaps import host_gaps, host_schedule
 from rollbook.journal.samples import Segments
 from rollbook.journal.state import failure_of
 from rollbook.journal.survey import HostJournal, Survey
@@ -52,7 +52,7 @@ def facts_of(survey: Survey, host: HostJournal, files: Segments) -> tuple[HostRe
         hello=host.hellos[-1] if host.hellos else {},
         goodbye=parse_fields(host.goodbye),
         clock=clocks[-1] if clocks else None,
-        lost=host.lost_frames + visit.lost,
+        lost=host.lost_frames + host.missing_at_end + visit.lost,
     )
     host.refused += visit.lost
     found = []
@@ -138,8 +138,7 @@ def _missing_end(survey: Survey, host: HostJournal, found: SeriesHost) -> str:
     if not host.ended:
         reasons = [str(loss.get("reason", "")) for loss in host.losses if loss["at_ns"] > (found.last_ns or 0)]
         return f"the end is missing: {reasons[0] if reasons else 'no end frame'}"
-    # The stand-in numbers the frames of its two processes separately.
-    return "frames after the last sample are lost" if host.missing_at_end and not uses_stand_in(host) else ""
+    return "frames after the last sample are lost" if host.missing_at_end else ""
 
 
 def describe_losses(sources: Sequence[SourceLoss]) -> str:

@@ -144,9 +144,17 @@ class HostJournal:
         return self.boot_ids[number - 1] if number else ""
 
     @property
+    def uses_stand_in(self) -> bool:
+        """Whether the shell stand-in sampled the host; it reads all sampled sources every time."""
+        return any(hello.get("kind") == "sh" for hello in self.hellos)
+
+    @property
     def missing_at_end(self) -> int:
-        """The number of frames that are missing after the last sample of the last connection."""
-        return self._missing or 0
+        """The number of frames that are missing after the last sample of the last connection.
+
+        Unknown for the stand-in, and then 0: it numbers the frames of its two processes separately.
+        """
+        return 0 if self.uses_stand_in else self._missing or 0
 
     def is_repeated(self, entry: Entry) -> bool:
         """Whether the journal has this entry twice; every entry must be asked for once, in order."""
@@ -214,6 +222,7 @@ class HostJournal:
         self._seq = frame.seq
 
     def _connect(self) -> None:
+        self.lost_frames += self.missing_at_end
         self.timeline.connect()
         self.connections.append(len(self.places))
         self.boot_ids.append("")
