@@ -140,6 +140,7 @@ def _finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pa
     run, notes = Record(path, json.loads(encode(document)), hosts), document["notes"]
     if reason := failure_of(path / "raw"):
         notes.append(reason)
+    notes += [f"{name} is incomplete: {storable_text(reason)}" for name, reason in found.truncated_logs.items()]
     if found.end_facts is False:
         notes.append("the end facts were skipped at the user's request")
     notes += clock_notes(hosts.series, hosts.clock_steps)

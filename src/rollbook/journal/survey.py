@@ -35,6 +35,7 @@ MOST_DOUBLES = 24  # from 0.1 s, more would exceed the longest interval
 MOST_CLOCKS = 480  # measurements of a host's clock in the record: four hours of them
 
 
+LOGS = ("stdout.log", "stderr.log")
 MALFORMED = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
 """Errors of events that no recorder writes: a journal may come from anyone."""
 
@@ -239,6 +240,7 @@ class Survey:
     """The content of a journal. `command` has started_ns, ended_ns and code of the wrapped command, as far as known.
 
     `ended` says whether the recorder ended normally, `end_facts` whether end facts were requested (None: unknown).
+    `truncated_logs` has the reason for each log of the command that is incomplete.
     `ready_ns` is the time at which every host had sent its start facts or failed. `damaged` counts unreadable entries.
     Times are on the collector's clock as it ran at the start; `clock` has its steps.
     """
@@ -252,6 +254,7 @@ class Survey:
     command: dict[str, int] = dataclasses.field(default_factory=dict)
     ended: bool = False
     end_facts: bool | None = None
+    truncated_logs: dict[str, str] = dataclasses.field(default_factory=dict)
     ready_ns: int = 0
     damaged: int = 0
     clock: CollectorClock = dataclasses.field(default_factory=CollectorClock)
@@ -267,6 +270,9 @@ class Survey:
                     self.command["code"] = _number(event["code"])
             case "ready":
                 self.ready_ns = at_ns
+            case "log":
+                if (name := str(event.get("name"))) in LOGS:
+                    self.truncated_logs[name] = str(event.get("reason"))[:200]
             case "end facts":
                 self.end_facts = bool(event.get("wanted"))
             case "end":
