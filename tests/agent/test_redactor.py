@@ -183,7 +183,7 @@ def test_log_has_the_place_and_not_the_secret() -> None:
 
 def test_no_replacement_is_missing_in_a_full_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the limit, one entry without a mark counts all further secrets of a rule."""
-    monkeypatch.setattr(redactor_module, "MOST_REDACTIONS", 2)
+    monkeypatch.setattr(redactor_module, "MAX_REDACTIONS", 2)
     redactor = Redactor(b"salt")
     words = ["first", "second", "third", "fourth", "first", "third"]
     redactor.feed("".join(f"password=secret-{word}\n" for word in words).encode() + b"https://ann:word@host/\n")

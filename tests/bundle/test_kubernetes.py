@@ -123,7 +123,7 @@ def test_logs_of_failing_containers(collected: Collected) -> None:
 
 def test_more_failing_containers_than_logs() -> None:
     """The item says how many logs are missing."""
-    logs, most = ItemResult(id="kubernetes-logs", status="complete"), kubernetes.MOST_LOGS
+    logs, most = ItemResult(id="kubernetes-logs", status="complete"), kubernetes.MAX_LOGS
     assert kubernetes._with_missing(logs, most) == logs
     found = kubernetes._with_missing(logs, most + 1)
     assert (found.status, found.reason) == ("truncated", f"logs of {most} of {most + 1} failing containers")
@@ -175,7 +175,9 @@ def test_whether_nodes_are_in_the_cluster(tmp_path: Path, program: str, address:
     assert {item.status for item in read.items if item.id == "kubernetes"} == {status}
 
 
-@pytest.mark.parametrize("pods", [b"", b"[]", b'{"items": null}', b'{"items": [{}]}', b'{"items": [{"metadata": {}', b'["\xff"]'])
+@pytest.mark.parametrize(
+    "pods", [b"", b"[]", b'{"items": null}', b'{"items": [{}]}', b'{"items": [{"metadata": {}', b'["\xff"]']
+)
 def test_a_list_of_pods_that_cannot_be_read(pods: bytes) -> None:
     """It is an error of the kind that the collection expects."""
     with pytest.raises(ValueError, match=r"^\w+: "):

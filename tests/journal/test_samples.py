@@ -12,7 +12,7 @@ from rollbook.errors import RecordError
 from rollbook.journal.clocks import CollectorClock, Timeline
 from rollbook.journal.history import clock_notes, facts_of, series_of
 from rollbook.journal.samples import HostSamples, Segments
-from rollbook.journal.survey import MOST_CLOCKS, HostJournal, survey
+from rollbook.journal.survey import MAX_CLOCKS, HostJournal, survey
 from rollbook.journal.writer import Journal
 from rollbook.protocol.frames import Frame
 from rollbook.protocol.samples import Sample
@@ -355,12 +355,12 @@ def test_a_week_of_measured_clocks_is_told_in_few() -> None:
         measured = {"event": "clock", "offset_ns": number, "bound_ns": bound, "round_trip_ns": 2 * bound}
         log.event(measured, number * step, CollectorClock())
     points = log.clock_points()
-    assert MOST_CLOCKS / 2 < len(points) <= MOST_CLOCKS
+    assert MAX_CLOCKS / 2 < len(points) <= MAX_CLOCKS
     assert [points[end].clock.offset_ns for end in (0, -1)] == [0, 20_159]
     assert sum(point.clock.bound_ns == 1000 for point in points) == 202
     assert [point.at_ns for point in points] == sorted(point.at_ns for point in points)
     few = HostJournal("b")
-    for number in range(MOST_CLOCKS):
+    for number in range(MAX_CLOCKS):
         few.event({"event": "clock", "offset_ns": number, "bound_ns": 1, "round_trip_ns": 2}, number, CollectorClock())
         assert len(few.clock_points()) == number + 1
     wall = 12_345 * step - 12_345

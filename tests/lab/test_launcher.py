@@ -555,7 +555,7 @@ def test_cut_and_mixed_lines_never_lie(
 
 def test_agents_that_say_nonsense_of_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank of thousands of digits is none, and of agents that never say who they are not too much is kept."""
-    monkeypatch.setattr("rollbook.transports.shared_output.MOST_KEPT", 100_000)
+    monkeypatch.setattr("rollbook.transports.shared_output.MAX_KEPT", 100_000)
     came: list[Claim] = []
 
     def taker(who: Claim) -> Callable[[bytes], None]:

@@ -51,7 +51,7 @@ def test_losses_are_reported_by_source() -> None:
 
 def test_readings_of_many_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few kilobytes can inflate to a million empty pages, each of which takes time."""
-    monkeypatch.setattr(readings, "MOST_PAGES", 3)
+    monkeypatch.setattr(readings, "MAX_PAGES", 3)
     assert len(readings.split_pages(b"ok 0 x\n" * 3)) == 3
     with pytest.raises(ProtocolError, match="too many"):
         readings.split_pages(b"ok 0 x\n" * 4)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from rollbook.agent.evidence import Collection
 
-MOST_FILES = 1000  # of an item
-MOST_MATCHES = 20000  # of a pattern
+MAX_FILES = 1000  # of an item
+MAX_MATCHES = 20000  # of a pattern
 KERNEL_FILE = 1 << 16  # bytes of one file below /proc or /sys that a wildcard matched
 SMALL = 1 << 20
 # The status of an item is the worst of its files and commands.
@@ -122,8 +122,8 @@ class ItemReader:
                 plans.append((self.item.limit, "pattern", pattern))
                 continue
             for path in self.matches(pattern):
-                if len(plans) >= MOST_FILES:
-                    self.note("truncated", "only the first %d files of %s" % (MOST_FILES, pattern))
+                if len(plans) >= MAX_FILES:
+                    self.note("truncated", "only the first %d files of %s" % (MAX_FILES, pattern))
                     break
                 if path not in seen:
                     seen.add(path)
@@ -156,7 +156,7 @@ class ItemReader:
         for part in self.item.parts:
             if part[0] == "command":
                 if any("{each}" in word for word in part):
-                    for name in each[:MOST_FILES]:
+                    for name in each[:MAX_FILES]:
                         yield [word.replace("{each}", name) for word in part[1:]]
                 else:
                     yield part[1:]
@@ -174,7 +174,7 @@ class ItemReader:
             return
         excluded = self.item.all("exclude")
         for count, path in enumerate(below("/", pattern.strip("/").split("/"))):
-            if count >= MOST_MATCHES or self.late():
+            if count >= MAX_MATCHES or self.late():
                 self.note("truncated", "%s matches too much" % pattern)
                 return
             if not any(fnmatch.fnmatchcase(path, other.replace("**", "*")) for other in excluded):

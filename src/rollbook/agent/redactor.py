@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LONGEST_LINE = 1 << 20  # bytes; a longer line is redacted in pieces
 NEAR = 4096  # bytes around a cut that decide whether it is safe
 LONGEST_KEY = 400  # lines of a private key without an end
-MOST_REDACTIONS = 10000  # marks in a log
+MAX_REDACTIONS = 10000  # marks in a log
 REDACTED = re.compile(rb"\*\*\*[0-9a-f]{8}")
 
 NOT_VALUES = set(
@@ -175,7 +175,7 @@ TEXT_HINTS = [
     re.compile(hint)
     for hint in (rb"A(?:KIA|SIA|Iza)", rb"red(?<=[Cc]red)", rb"RED(?<=CRED)", rb"_(?<=hf_)", rb"ya29\.")
 ]
-MOST_SEEN = 4 << 20  # bytes of kinds without a hint that are remembered
+MAX_SEEN = 4 << 20  # bytes of kinds without a hint that are remembered
 KEY_BEGIN = re.compile(rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----")
 KEY_END = re.compile(rb"-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----")
 KEY_EDGE = re.compile(rb"(-----(?:BEGIN|END) [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----)")
@@ -317,7 +317,7 @@ class Redactor:
                     found.add(kind)
         self.seen |= kinds - found
         self.seen_bytes += len(joined)
-        if self.seen_bytes > MOST_SEEN:
+        if self.seen_bytes > MAX_SEEN:
             self.seen, self.seen_bytes = set(), 0
         return found
 
@@ -325,7 +325,7 @@ class Redactor:
         """The mark of a secret, noted in the log with its line; `start` is its place in the text of the unit."""
         digits = self.key.code(secret).hex()[:8]
         mark = MASK + digits
-        listed = mark if (rule, mark) in self.found or len(self.found) < MOST_REDACTIONS else ""
+        listed = mark if (rule, mark) in self.found or len(self.found) < MAX_REDACTIONS else ""
         entry = self.found.get((rule, listed))
         if entry is None:
             entry = self.found[rule, listed] = [self.line + text.count(b"\n", 0, start), 0]

@@ -44,9 +44,9 @@ from rollbook.protocol.visit import to_int
 
 __all__ = ["Delivery", "Parcel", "Sender", "archive_name", "reserved"]
 
-MOST_PARTS = 1000
+MAX_PARTS = 1000
 LEAST_SECONDS = 10.0  # for an upload
-MOST_OUTPUT = 1 << 20  # bytes of the script's output
+MAX_OUTPUT = 1 << 20  # bytes of the script's output
 SLACK = 30.0  # seconds by which presigned requests outlive the time for them
 HASH = re.compile(r"[0-9a-f]{64}")
 TAIL = 15  # lines of it that are kept if it fails
@@ -137,7 +137,7 @@ class Parcel:
     def listen(self, frame: Frame) -> bool:
         """Take a frame; returns whether it is about the archive."""
         if frame.kind == "O":
-            self._output = (self._output + output_of(frame)[1])[-MOST_OUTPUT:]
+            self._output = (self._output + output_of(frame)[1])[-MAX_OUTPUT:]
             return True
         if frame.kind != "I" or not frame.payload.startswith(b"-\t-\t"):
             return False
@@ -179,7 +179,7 @@ class Parcel:
             await asyncio.sleep(0)
 
     async def _read_presigned(self, session: Session, orders: Callable[[Sequence[str]], bytes], until: float) -> None:
-        part = max(PART, -(-self._most // MOST_PARTS))
+        part = max(PART, -(-self._most // MAX_PARTS))
         await session.read_items(orders((str(part), "", self._sender.directory, *self._about)))
         if not self._sha256:  # no space for an archive
             self._by_session(self._problem)
@@ -223,7 +223,7 @@ class Parcel:
             'umask 077; d=$(mktemp -d) || exit; trap \'rm -rf "$d"\' EXIT; cd "$d" && '
             f"aws s3 cp --only-show-errors {script} {NAME} && {settings} sh {NAME}"
         )
-        await session.execute(CommandOrder(("sh", "-c", command), seconds, MOST_OUTPUT).encode())
+        await session.execute(CommandOrder(("sh", "-c", command), seconds, MAX_OUTPUT).encode())
         status, timed_out = session.command_end.get("status", ""), session.command_end.get("timed_out") == "1"
         lines = [line[:LONGEST_LINE] for line in _masked(self._output).splitlines()]
         self.tail = "\n".join(lines[-TAIL:])

@@ -34,7 +34,7 @@ SECONDS = 600.0
 """The time for all calls of kubectl together."""
 VERIFY_SECONDS = 20.0
 REQUEST_SECONDS = 60
-MOST_LOGS = 40
+MAX_LOGS = 40
 LOG_LINES = 10_000
 LOG_BYTES = 2 << 20
 # Item, what kubectl calls the kind, and how it is read. `-A`: of all namespaces.
@@ -109,7 +109,7 @@ async def collect(
     except ValueError as error:
         results.append(ItemResult(id=LOGS, status="failed", reason=f"the list of pods cannot be read: {error}"))
         return results, part
-    logs = await part.run(list(_log_queries(kubectl, failing[:MOST_LOGS], window)))
+    logs = await part.run(list(_log_queries(kubectl, failing[:MAX_LOGS], window)))
     return [*results, *(_with_missing(item, len(failing)) for item in logs)], part
 
 
@@ -121,9 +121,9 @@ def unusable(kubectl: Kubectl, tried: Output) -> ItemResult:
 
 def _with_missing(logs: ItemResult, failing: int) -> ItemResult:
     """The item of logs, truncated if more containers fail than logs are read."""
-    if failing <= MOST_LOGS:
+    if failing <= MAX_LOGS:
         return logs
-    reason = "; ".join(filter(None, [logs.reason, f"logs of {MOST_LOGS} of {failing} failing containers"]))
+    reason = "; ".join(filter(None, [logs.reason, f"logs of {MAX_LOGS} of {failing} failing containers"]))
     return msgspec.structs.replace(
         logs, status="truncated" if logs.status == "complete" else logs.status, reason=reason
     )

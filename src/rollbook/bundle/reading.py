@@ -36,7 +36,7 @@ LARGEST_TEXT = 16 << 20
 CHUNK = 1 << 20
 ARCHIVES = (".tar.zst", ".tar.gz", ".tgz")
 LARGEST_ARCHIVE = 64 << 30
-MOST_FILES = 2_000_000
+MAX_FILES = 2_000_000
 LARGEST_HEADER = 1 << 20
 SPARE = 1 << 30  # bytes of the disk that unpacking leaves free
 PARTS = ("nodes", "cluster")
@@ -182,8 +182,8 @@ def _extract(tar: tarfile.TarFile, stream: _Limited, target: Path, budget: int) 
         tar.members.clear()  # type: ignore[attr-defined] # it would keep all of them
         stream.left += member.size
         parts = [part for part in PurePosixPath(member.name).parts if part != "."]
-        if count >= MOST_FILES:
-            raise ValueError(f"more than {MOST_FILES} entries")
+        if count >= MAX_FILES:
+            raise ValueError(f"more than {MAX_FILES} entries")
         if member.size < 0:
             raise ValueError(f"{member.name!r} has a negative size")
         if ".." in parts or "/" in parts or not (member.isreg() or member.isdir()):

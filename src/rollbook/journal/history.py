@@ -23,7 +23,7 @@ from rollbook.times import iso_time
 
 __all__ = ["clock_notes", "facts_of", "loss_text", "series_of"]
 
-MOST_NAMED = 3  # sources or clock steps in one line
+MAX_NAMED = 3  # sources or clock steps in one line
 
 
 def facts_of(survey: Survey, host: HostJournal, files: Segments) -> tuple[HostResult, HostResult]:
@@ -144,9 +144,9 @@ def _missing_end(survey: Survey, host: HostJournal, found: SeriesHost) -> str:
 def describe_losses(sources: Sequence[SourceLoss]) -> str:
     """The losses of a host's sources in one line, the largest first; empty if there are none that affect its status."""
     found = sorted((one for one in sources if one.affected()), key=lambda one: -one.affected() / one.due)
-    parts = [loss_text(one) for one in found[:MOST_NAMED]]
-    if len(found) > MOST_NAMED:
-        parts.append(f"{len(found) - MOST_NAMED} more sources")
+    parts = [loss_text(one) for one in found[:MAX_NAMED]]
+    if len(found) > MAX_NAMED:
+        parts.append(f"{len(found) - MAX_NAMED} more sources")
     return "; ".join(parts)
 
 
@@ -162,7 +162,7 @@ def clock_notes(series: Sequence[SeriesHost], collector: Sequence[ClockJump]) ->
     """Steps of the hosts' and the collector's clocks during the run, and suspends."""
     notes = []
     if collector:
-        steps = ", ".join(f"{step.by_ns / 1e9:+.3f} s" for step in collector[:MOST_NAMED])
+        steps = ", ".join(f"{step.by_ns / 1e9:+.3f} s" for step in collector[:MAX_NAMED])
         notes.append(f"the collector's clock was set during the run, by {steps}; times are on its clock before that")
     if hosts := [host for host in series if host.clock_steps]:
         most = max(abs(step.by_ns) for host in hosts for step in host.clock_steps) / 1e9

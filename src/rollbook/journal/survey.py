@@ -30,9 +30,9 @@ from rollbook.sources.base import Source
 
 __all__ = ["HostJournal", "Survey", "plan_of", "schedule_of", "survey"]
 
-MOST_READINGS = 4096  # of facts, per host: a host that repeats readings must not fill the memory
-MOST_DOUBLES = 24  # from 0.1 s, more would exceed the longest interval
-MOST_CLOCKS = 480  # measurements of a host's clock in the record: four hours of them
+MAX_READINGS = 4096  # of facts, per host: a host that repeats readings must not fill the memory
+MAX_DOUBLES = 24  # from 0.1 s, more would exceed the longest interval
+MAX_CLOCKS = 480  # measurements of a host's clock in the record: four hours of them
 
 
 LOGS = ("stdout.log", "stderr.log")
@@ -129,7 +129,7 @@ class HostJournal:
             for at_ns, offset, bound, round_trip in zip(*[iter(self.clocks)] * 4, strict=True)
         ]
         between = points[1:-1]
-        share = max(1, -(-len(between) // (MOST_CLOCKS - 2)))
+        share = max(1, -(-len(between) // (MAX_CLOCKS - 2)))
         groups = (between[at : at + share] for at in range(0, len(between), share))
         best = [min(group, key=lambda point: point.clock.bound_ns) for group in groups]
         return points[:1] + best + points[1:][-1:]
@@ -209,7 +209,7 @@ class HostJournal:
                 taken = steady if number <= last or last < 0 else taken
                 self._round = (number, taken)
                 self._sample(place, size, taken)
-            elif len(self.readings) < MOST_READINGS:
+            elif len(self.readings) < MAX_READINGS:
                 self.readings.append((place, size))
 
     def _follow(self, frame: Frame) -> None:
@@ -326,7 +326,7 @@ def schedule_of(begin: dict[str, Any]) -> Schedule:
     """The intervals of a `begin` event; a journal may come from anyone, so values that are not times are left out."""
     doubles = begin.get("doubles_ns")
     found = [at for at in doubles if isinstance(at, int)] if isinstance(doubles, list) else []
-    return Schedule(int(begin.get("interval_ns") or 0), tuple(sorted(found)[:MOST_DOUBLES]))
+    return Schedule(int(begin.get("interval_ns") or 0), tuple(sorted(found)[:MAX_DOUBLES]))
 
 
 def survey(directory: Path) -> Survey:
