@@ -30,7 +30,7 @@ SECRET = re.compile(r".*/\.ssh/.*|/etc/security/opasswd|/etc/kubernetes/.*\.conf
 
 
 def is_kernel(path: str) -> bool:
-    """Whether the kernel makes the file up when it is read."""
+    """Whether the kernel generates the file when it is read."""
     return path.startswith(("/proc/", "/sys/"))
 
 
@@ -70,7 +70,7 @@ class ItemReader:
         self.patience.deadline += time.monotonic() - started
 
     def late(self) -> bool:
-        """Whether the time is over. While it is extended, the agent gets a sign of life."""
+        """Whether the timeout has expired. While it is extended, the agent gets a heartbeat."""
         before = self.patience.deadline
         is_over = self.patience.is_over(self.pid)
         if self.patience.deadline != before:
@@ -78,7 +78,7 @@ class ItemReader:
         return is_over
 
     def late_note(self, what: str) -> str:
-        """The reason of an item whose time is over."""
+        """The reason of an item that timed out."""
         return what + ("; " + BUSY if self.patience.is_extended else "")
 
     def run(self) -> None:
@@ -190,7 +190,7 @@ class ItemReader:
             self.found.append("absent")
 
     def open(self, path: str) -> int:
-        """Open a regular file; raises OSError, also for secrets and for everything that is not a file."""
+        """Open a regular file; raises OSError, including for secrets and for everything that is not a regular file."""
         real = os.path.realpath(path)
         names = os.path.basename(real), os.path.basename(path)
         never = any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in self.never)

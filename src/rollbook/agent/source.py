@@ -73,7 +73,7 @@ class Source:
     def restart(self) -> None:
         """Start a new deflate stream with the next sample, and search for new files.
 
-        `may_block` says that its files are answered by a driver or a file system, `empty` that it has no files.
+        `may_block` means that a driver or a file system provides its files, `empty` that it has no files.
         """
         self.stream: "zlib._Compress | None" = None
         self.search, self.empty = True, False

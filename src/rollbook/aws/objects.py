@@ -171,7 +171,7 @@ class Bucket:
                 raise explain(error, f"get_object on {self.url(key)}", "--s3-") from error
 
     def has(self, key: str, known: Uploaded) -> bool:
-        """Whether an object is there and has the size and, as far as the server tells, the checksum that is known."""
+        """Whether an object exists with the known size and, if the server reports one, the known checksum."""
         head = self._head(key)
         if head is None or head["ContentLength"] != known.size:
             return False

@@ -48,7 +48,7 @@ class Query:
 
 
 class Output(NamedTuple):
-    """What a program prints, and why it failed; `status` is absent if there is no such program."""
+    """What a program prints, and why it failed; `status` is absent if the program is not installed."""
 
     data: bytes
     status: ItemStatus = "complete"

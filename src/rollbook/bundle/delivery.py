@@ -104,7 +104,7 @@ def reserved(timeout: float) -> float:
 
 
 class Parcel:
-    """The archive of one node on its way to `path`. `archive` says which way it took.
+    """The archive of one node on its way to `path`. `archive` is how it was delivered.
 
     `tail` is the end of what the script printed.
     """
@@ -193,7 +193,7 @@ class Parcel:
                 raise AgentFailed(f"{self._received} of {self._size} bytes of the archive came through the session")
 
     async def _upload(self, session: Session, part: int, seconds: float) -> None:
-        """Have the agent upload its archive within `seconds`; if that fails, `_problem` says why."""
+        """Have the agent upload its archive within `seconds`; if that fails, `_problem` is the reason."""
         grant: Grant | None = None
         try:
             grant = await _call(self._bucket.grant, self._key, self._size, self._digests, part, seconds + SLACK)

@@ -82,7 +82,7 @@ class BundleDirectory:
         taken: set[str] = set()
         self.nodes = {host.name: NodeState(host, f"nodes/{take_name(file_name(host.name), taken)}") for host in hosts}
         self.note = ""
-        """What `redactions.json` of nodes says about the marks."""
+        """The note on marks in `redactions.json` of nodes."""
         self.cluster: list[ItemResult] = []
         self.cluster_type = self.cluster_name = self.cluster_id = ""
         self._members: dict[str, _Member] = {}
@@ -122,9 +122,9 @@ class BundleDirectory:
 
     @classmethod
     def open(cls, path: Path) -> BundleDirectory:
-        """An interrupted or incomplete bundle, to be continued; raises `RecordError`, also for one of another user.
+        """An interrupted or incomplete bundle, to be continued; raises `RecordError`.
 
-        Its request names nodes and commands, which would run with our rights.
+        That of another user is refused: its request names nodes and commands, which would run with our rights.
         """
         require_own(path, "only its owner continues it")
         if (path / MARKER).exists():
@@ -163,7 +163,7 @@ class BundleDirectory:
         return path
 
     def missing_items(self, node: NodeState) -> list[str]:
-        """The items of a node that are still to be read: their files are not there, or not as they were written."""
+        """The items of a node that must still be read, or whose files are missing or changed."""
         return [
             item.id
             for item in self.request.items

@@ -63,7 +63,7 @@ WHOLE_OBJECT = ("last-applied-configuration", "objectset.rio.cattle.io/applied")
 # Reasons of containers that wait after they ran; those whose image is missing have no log.
 FAILING = {"CrashLoopBackOff", "Error", "RunContainerError"}
 Failing = tuple[str, str, str, bool]
-"""Namespace, pod and container of one that fails, and whether one before it has ended."""
+"""Namespace, pod and name of a failing container, and whether an earlier one has ended."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +181,7 @@ def _log_queries(kubectl: Kubectl, failing: Iterable[Failing], window: Window) -
 
 
 def failing_containers(pods: bytes) -> Iterator[Failing]:
-    """Namespace, pod and container of each that does not work, and whether there was one before it.
+    """Namespace, pod and container of each container that fails, and whether an earlier one has ended.
 
     Raises `ValueError` if this is not a list of pods.
     """

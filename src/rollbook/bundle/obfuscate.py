@@ -31,7 +31,7 @@ from rollbook.records.reading import read_regular
 __all__ = ["MARKER", "ObfuscationMap", "obfuscate"]
 
 MARKER = "obfuscated"
-"""The file in a bundle that says that it was obfuscated."""
+"""The file that marks a bundle as obfuscated."""
 REBUILT = ("manifest.json", "manifest.sig", "index.html")
 """Files that the caller makes again."""
 BLOCK = 1 << 22

@@ -51,7 +51,7 @@ class Timeline:
 
     A step of the host's clock is detected because the monotonic clock does not make it, and is removed, so that the
     offset between two measurements stays linear. A suspend looks similar, because the monotonic clock stops, but then
-    the frames arrive as late as the wall clock says, and nothing is removed. Times of arrival must be steady. Each
+    the frames arrive as late as the wall clock shows, and nothing is removed. Times of arrival must be steady. Each
     connection has its own measurements.
 
     `steps` and `suspends` are the times at which they were noticed, on the collector's clock, and the size of the jump.

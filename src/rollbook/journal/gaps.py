@@ -27,7 +27,7 @@ LATE = 1.5  # intervals between two frames from which on a beat counts as missed
 class SamplingTime:
     """When samples of a host were due: from when until when, on the collector's clock, and at which intervals.
 
-    `connection_lost` says that the host was not connected at the end.
+    `connection_lost` means that the host was not connected at the end.
     """
 
     first_ns: int

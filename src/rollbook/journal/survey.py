@@ -83,7 +83,7 @@ class HostJournal:
     `restarts` are the indices of samples before which frames are missing, `connections` those of the first sample of a
     connection: deflate streams restart at both. `boot_ids` has an item for each connection, "" if the hello is damaged.
     `thinned` are samples before which the agent left out some. `missing_at_end` counts the frames that are missing
-    after the last sample, `ended` says whether the last connection has its end frame. `clocks` has four numbers for
+    after the last sample, `ended` is whether the last connection has its end frame. `clocks` has four numbers for
     each measurement of its clock: time, offset, bound, round trip. `refused` counts readings of facts that the parser
     rejected, so that only the journal has their text; it is set when facts have been read.
     """
@@ -239,7 +239,7 @@ class HostJournal:
 class Survey:
     """The content of a journal. `command` has started_ns, ended_ns and code of the wrapped command, as far as known.
 
-    `ended` says whether the recorder ended normally, `end_facts` whether end facts were requested (None: unknown).
+    `ended` is whether the recorder ended normally, `end_facts` whether end facts were requested (None: unknown).
     `truncated_logs` has the reason for each log of the command that is incomplete.
     `ready_ns` is the time at which every host had sent its start facts or failed. `damaged` counts unreadable entries.
     Times are on the collector's clock as it ran at the start; `clock` has its steps.
@@ -372,7 +372,7 @@ def _begin(directory: Path) -> tuple[dict[str, Any], int]:
 
 
 def _number(value: Any) -> int:
-    """An integer that fits into 64 bits, also after it is added to another; raises one of `MALFORMED`."""
+    """An integer that fits into 64 bits, even after it is added to another; raises one of `MALFORMED`."""
     number = int(value)
     if abs(number) > LATEST:
         raise ValueError(f"{number} is out of range")

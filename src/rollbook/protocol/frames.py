@@ -79,7 +79,7 @@ class Decoder:
         return self.noise > MAX_NOISE or self.wasted > MAX_WASTED
 
     def feed(self, data: bytes, *, end: bool = False) -> list[Frame]:
-        """Decode the next bytes; returns the frames that are complete. `end` says that no more bytes follow.
+        """Decode the next bytes; returns the frames that are complete. `end` means that no more bytes follow.
 
         A host can announce false large frames faster than their checksums can be computed: then the rest is dropped.
         """

@@ -43,7 +43,7 @@ class Header(NamedTuple):
 class Reading:
     """One source read once: its pages, when it started on the host's clocks, and how long it took.
 
-    `starved` says that pages are missing because the agent had no free descriptors, memory or processes.
+    `starved` means that pages are missing because the agent had no free descriptors, memory or processes.
     """
 
     source: Source

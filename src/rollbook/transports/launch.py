@@ -230,7 +230,7 @@ class Launch:
         for channel in self.arrived:
             needs_signal |= channel.writer is None and not channel.is_over
             if channel.writer is not None:
-                channel.writer.transport.abort()  # also if the agent has closed: that half-closes a connection
+                channel.writer.transport.abort()  # even if the agent closed its side: that only half-closes it
             channel.closed = True
         if self._pipe is not None:
             # Agents end with their connections and the launcher after them; those without need its help.
