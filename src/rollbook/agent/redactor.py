@@ -56,7 +56,7 @@ VALUE_LINE = re.compile(rb"[ \t\-\"'\\]*[Vv]alue[\"'\\]*[ \t]*[:=]")
 OPTION_VALUE = re.compile(rb"[^\s\"'`]+")
 OPTION = re.compile(rb"(?<![\w\-])--?([A-Za-z][\w.\-]+)[ \t]+(?![\-\s])")
 
-# Forms of secrets: rule, what the lower-case text must contain, and a pattern whose group `s` or `t` is the secret.
+# Forms of secrets: rule, what the lower-case text must contain, and a pattern whose group `s` is the secret.
 EDGE = rb"(?<![A-Za-z0-9])"
 ARGUMENTS = rb"[ \t](?:[^\r\n|;]*?[ \t])?"
 HEADER = rb"(?i)authorization[\"'\\]*[ \t]*[:=][ \t]*[\"'\\]*"
@@ -193,7 +193,7 @@ PAIR = re.compile(rb"\s*(\\*\")(?:(?!\1)[^\r\n])*\1\s*:\s*(\\*\")((?:\\.|(?!\2)[
 
 
 class Redactor:
-    """Redacts one stream. Text goes in with `feed`, redacted whole lines come out; `close` gives the rest.
+    """Redacts one stream. Text goes in with `feed`, redacted whole lines come out; `close` returns the rest.
 
     The result does not depend on how the text is divided into blocks. `log` has an entry for every different secret of
     a rule: rule, number of its first line, count, mark. Beyond the limit, one entry without a mark has all further ones
@@ -203,7 +203,7 @@ class Redactor:
     def __init__(self, salt: bytes, kind: str = "text") -> None:
         self.key, self.every_line = Key(salt), kind == "arguments"
         self.rest = b""
-        self.lines = 0  # lines that were given out
+        self.lines = 0  # lines that were returned
         self.state: "State" = NOTHING
         self.states: "dict[int, State]" = {}  # before the lines of a text, unless it is NOTHING
         self.is_cut = False  # the next text continues a line
@@ -220,7 +220,7 @@ class Redactor:
         )
 
     def feed(self, block: bytes) -> bytes:
-        """The redacted lines that can be given out; those that later lines may show to be secret are kept."""
+        """The redacted lines; those that may be part of a secret, depending on later lines, are kept back."""
         data = self.rest + block
         end = data.rfind(b"\n") + 1
         if not end and len(data) < LONGEST_LINE:

@@ -384,7 +384,7 @@ class _Run:
             self._directory.end(node, result)
 
     def _budget(self, plan: Plan) -> Budget:
-        """What a node may send: facts, and the items within the limit of the node, also as base64."""
+        """What a node may send: facts, and the items within the limit of the node, even as base64."""
         facts, size = Budget.of(plan, 0), self._limits.node_bytes
         return dataclasses.replace(
             facts,

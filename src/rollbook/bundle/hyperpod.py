@@ -49,7 +49,7 @@ class Service:
 
 
 class _Answer(NamedTuple):
-    """What a file gets; `problem` is what is missing from it."""
+    """What a file gets; `problem` describes the missing part."""
 
     content: Any
     status: ItemStatus = "complete"
