@@ -136,6 +136,15 @@ def test_paths_and_commands(hand: HandAgent, tmp_path: Path) -> None:
     assert not any("link" in source or "pem" in source for source in sent.files)
 
 
+def test_a_failed_file_is_worse_than_a_truncated_one(hand: HandAgent, tmp_path: Path) -> None:
+    """The item is failed, so that resuming reads it again."""
+    (tmp_path / "long").write_text("x\n" * 1000)
+    paths = (f"{tmp_path}/long", "/proc/self/mem")  # whose first page is not mapped
+    sent = read(hand, Item(id="both", title="", paths=paths, limit=1000))
+    assert len(sent.files[f"{tmp_path}/long"]) < 2000
+    assert sent.done[0] == ("failed", "/proc/self/mem: Input/output error")
+
+
 def test_low_priority(hand: HandAgent) -> None:
     """Commands run at the lowest CPU priority and a low disk priority."""
     sent = read(hand, Item(id="nice", title="", commands=(("nice",), ("ionice",))))

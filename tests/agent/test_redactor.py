@@ -183,7 +183,7 @@ def test_log_entries() -> None:
 
 def test_full_log_counts_further_replacements(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the limit, one entry per rule, without a mark, counts all further secrets."""
-    monkeypatch.setattr(redactor_module, "MOST_REDACTIONS", 2)
+    monkeypatch.setattr(redactor_module, "MAX_REDACTIONS", 2)
     redactor = Redactor(b"salt")
     words = ["first", "second", "third", "fourth", "first", "third"]
     redactor.feed("".join(f"password=secret-{word}\n" for word in words).encode() + b"https://ann:word@host/\n")

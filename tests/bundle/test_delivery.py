@@ -185,7 +185,7 @@ def test_large_archives_in_parts(collect: Collect, s3: S3, tmp_path: Path, monke
 def test_refused_part(collect: Collect, s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If S3 refuses the second part, the upload is aborted and the archive is sent through the session."""
     monkeypatch.setattr(delivery, "PART", 1 << 16)
-    monkeypatch.setattr(delivery, "MOST_PARTS", 1 << 20)
+    monkeypatch.setattr(delivery, "MAX_PARTS", 1 << 20)
     write_items(tmp_path, 100_000)
     orders = delivery._put_orders
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import errno
 import hashlib
 import json
 import os
@@ -21,7 +22,8 @@ from rollbook.bundle.directory import READ, BundleDirectory, read_summary
 from rollbook.bundle.items import Item
 from rollbook.bundle.once import ClusterOptions
 from rollbook.bundle.request import Request
-from rollbook.bundle.summary import BundleSummary
+from rollbook.bundle.summary import BundleSummary, ItemResult
+from rollbook.errors import RecordError
 from rollbook.hosts import parse_hosts
 from rollbook.records.record import Record
 from rollbook.transports.local import Local
@@ -99,6 +101,33 @@ def test_resume_a_node_lost_after_its_last_item(tmp_path: Path) -> None:
     document["results"][0] |= {"status": "partial", "reason": "the agent is gone"}
     path.write_text(json.dumps(document))
     check_completed(tmp_path)
+
+
+def test_state_on_a_disk_that_becomes_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short write is continued, one that fails is an error, and a cut or damaged line affects only itself."""
+    directory, real = create_bundle(tmp_path), os.write
+    node = directory.nodes["localhost"]
+    names = [item.id for item in ITEMS]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda fd, data: real(fd, data[:7]))
+        directory.keep(node, item=ItemResult(id=names[0], status="complete"))
+    room = [20]
+
+    def full(fd: int, data: bytes) -> int:
+        if not room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(fd, data[: room.pop()])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(RecordError, match="No space left"):
+            directory.keep(node, item=ItemResult(id=names[1], status="complete"))
+    directory.keep(node, item=ItemResult(id=names[2], status="complete"))
+    with (tmp_path / "x" / node.relative / "state.jsonl").open("ab") as file:
+        file.write(b'{"item": {"id": "\xff"}}\n')
+    directory.keep(node, item=ItemResult(id=names[3], status="complete"))
+    found = BundleDirectory.open(tmp_path / "x").nodes["localhost"].items
+    assert list(found) == [names[0], names[2], names[3]]
 
 
 @pytest.mark.parametrize("moment", range(MOMENTS))

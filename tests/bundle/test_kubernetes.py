@@ -123,7 +123,7 @@ def test_logs_of_failing_containers(collected: Collected) -> None:
 
 def test_more_failing_containers_than_the_limit() -> None:
     """The item is truncated and has the number of logs."""
-    logs, most = ItemResult(id="kubernetes-logs", status="complete"), kubernetes.MOST_LOGS
+    logs, most = ItemResult(id="kubernetes-logs", status="complete"), kubernetes.MAX_LOGS
     assert kubernetes._with_missing(logs, most) == logs
     found = kubernetes._with_missing(logs, most + 1)
     assert (found.status, found.reason) == ("truncated", f"logs of {most} of {most + 1} failing containers")
@@ -175,11 +175,24 @@ def test_status_of_the_kubernetes_item(tmp_path: Path, program: str, address: st
     assert {item.status for item in read.items if item.id == "kubernetes"} == {status}
 
 
-@pytest.mark.parametrize("pods", [b"", b"[]", b'{"items": null}', b'{"items": [{}]}', b'{"items": [{"metadata": {}'])
+@pytest.mark.parametrize(
+    "pods", [b"", b"[]", b'{"items": null}', b'{"items": [{}]}', b'{"items": [{"metadata": {}', b'["\xff"]']
+)
 def test_malformed_list_of_pods(pods: bytes) -> None:
     """It raises `ValueError`, which the collection handles."""
     with pytest.raises(ValueError, match=r"^\w+: "):
         list(failing_containers(pods))
+
+
+@pytest.mark.parametrize("word", ["current-context", "view"])
+def test_kubectl_output_that_is_not_utf8(tmp_path: Path, word: str) -> None:
+    """Neither a context nor a configuration in another encoding ends the collection."""
+    program = tmp_path / "kubectl"
+    program.write_text(f"#!/bin/sh\ncase \"$*\" in *{word}*) printf '[\"\\377\"]';; *) echo '{{}}';; esac\n")
+    program.chmod(0o700)
+    items, _ = collect(tmp_path, "http://127.0.0.1:9", program=str(program), context="")
+    assert items["kubernetes"].status == "failed"
+    assert "kubectl has no context" in items["kubernetes"].reason
 
 
 @pytest.mark.usefixtures("few_kinds")

@@ -125,6 +125,14 @@ def test_broken_summary(data: bytes, tmp_path_factory: pytest.TempPathFactory) -
         Bundle(directory)
 
 
+def test_a_summary_that_is_not_utf8(tmp_path: Path) -> None:
+    """It is a `RecordError`, not a traceback."""
+    path = write_log_bundle(tmp_path / "bundle") / "summary.json"
+    path.write_bytes(path.read_bytes().replace(b'"n1"', b'"n\xff"'))
+    with pytest.raises(RecordError, match="is not the summary of an issue report"):
+        Bundle(path.parent)
+
+
 def test_huge_line(tmp_path: Path) -> None:
     """A line of 10 MB is read in pieces; lines after it keep their numbers."""
     path = write_log_bundle(tmp_path)

@@ -107,7 +107,7 @@ def test_a_link_in_the_bundle_is_not_followed(node: Node, tmp_path: Path) -> Non
         [b"0\t0\topen\tx", b"0\t0\tdata\t5\n" + zlib.compress(b"0" * (receive.CHUNK + 1))],
         [b"0\t0\topen\tx", b"0\t0\tlog\n" + zlib.compress(b"not a redaction\n")],
         [b"0\t0\topen\tx", b"0\t0\tlog\n" + zlib.compress(b"rule\t1\t1\tmark\n" * 1000)],  # a bomb
-        [b"0\t%d\topen\tx" % number for number in range(receive.MOST_OPEN + 1)],
+        [b"0\t%d\topen\tx" % number for number in range(receive.MAX_OPEN + 1)],
         [b"0\t0\topen\tx", b"0\t0\tend\t0\t0\tx\t0"],
         [b"0\t0\topen\tx", b"0\t0\tunknown"],
         [b"0\t-\tdone\tsplendid\t0\t"],
@@ -140,8 +140,8 @@ def test_limits_of_items_run_and_disk(tmp_path: Path) -> None:
 
 def test_limits_of_files_and_redactions(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limits apply to all items together, because names and redactions are kept in memory."""
-    monkeypatch.setattr(receive, "MOST_NODE_FILES", 3)
-    monkeypatch.setattr(receive, "MOST_LOGGED", 5000)
+    monkeypatch.setattr(receive, "MAX_NODE_FILES", 3)
+    monkeypatch.setattr(receive, "MAX_LOGGED", 5000)
     for number in range(3):
         node.file(number % 2, number, f"/{number}", b"data")
     with pytest.raises(AgentFailed, match="too many files"):

@@ -7,14 +7,18 @@ import contextlib
 import itertools
 import re
 import resource
+import subprocess
+import sys
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+import rollbook
 from rollbook.agent.wire import binary, text
 from rollbook.collect import backoff, file_limit, stream, streams
+from rollbook.collect import command as command_of_run
 from rollbook.collect.command import Command
 from rollbook.collect.gather import gather
 from rollbook.collect.recorder import Recorder
@@ -345,6 +349,45 @@ def test_many_hosts_with_a_low_open_file_limit(tmp_path: Path, low_file_limit: i
         return logs[0].read_text()
 
     assert asyncio.run(limit()) == f"{low_file_limit}\n"
+
+
+# Below the limit of a file's size, the log of a command that prints too much.
+PRINTS_TOO_MUCH = """
+import asyncio, os, resource, sys
+from pathlib import Path
+from rollbook.collect import command as command_of_run
+from rollbook.collect.command import Command
+
+async def main():
+    argv = ["sh", "-c", "head -c 5000 /dev/zero | tr '\\\\0' x"]
+    logs = Path(sys.argv[1]), Path("err")
+    command = Command(argv, logs, {}, on_loss=lambda *loss: os.write(2, ": ".join(loss).encode()))
+    await command.wait()
+    await command.drain()
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(("log", "reason"), [("out", "File too large"), ("none/out", "No such file or directory")])
+def test_a_log_that_cannot_be_written(tmp_path: Path, log: str, reason: str) -> None:
+    """The loss is reported and marked in the log, and our output is complete."""
+    argv = [sys.executable, "-c", PRINTS_TOO_MUCH, log]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "x" * 5000, f"out: {reason}")
+    if log == "out":
+        text = (tmp_path / log).read_text()
+        assert len(text) == 1000
+        assert text.endswith(f"x\n[rollbook: log truncated here, {reason}]\n")
+
+
+def test_a_record_notes_an_incomplete_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metadata name the log and the reason, even if no marker could be written."""
+    monkeypatch.setattr(command_of_run, "RESERVE", 1 << 62)
+    monkeypatch.setattr(command_of_run, "_append_marker", lambda *_: None)
+    recording = rollbook.run(["echo", "one"], results_dir=tmp_path, interval=0, report=False)
+    assert "stdout.log is incomplete: the disk is nearly full" in recording.record.metadata["notes"]
 
 
 def test_launcher_with_a_low_open_file_limit(low_file_limit: int) -> None:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from rollbook.errors import RecordError
 from rollbook.journal.clocks import CollectorClock, Timeline
-from rollbook.journal.history import clock_notes, series_of
+from rollbook.journal.history import clock_notes, facts_of, series_of
 from rollbook.journal.samples import HostSamples, Segments
-from rollbook.journal.survey import MOST_CLOCKS, HostJournal, survey
+from rollbook.journal.survey import MAX_CLOCKS, HostJournal, survey
 from rollbook.journal.writer import Journal
 from rollbook.protocol.frames import Frame
 from rollbook.protocol.samples import Sample
@@ -306,6 +306,36 @@ def test_a_lost_sample_before_another_frame(tmp_path: Path) -> None:
     assert survey(tmp_path).hosts[0].lost_frames == 1
 
 
+@pytest.mark.parametrize(("kind", "lost"), [("python", (1, 3)), ("sh", (0, 0))])
+def test_frames_lost_after_the_last_sample(tmp_path: Path, kind: str, lost: tuple[int, int]) -> None:
+    """They count even if the host reconnects; the numbers of the stand-in's two processes have no meaning here."""
+    script = Script(tmp_path, ["a"], ["loadavg"])
+    for first, missing in ((0, 1), (10, 2)):
+        script.connect(kind=kind)
+        script.sample(START + first * SECOND, load(first))
+        script._seq[0] += missing
+        script.frame("B", b"", START + (first + 2) * SECOND, first + 2)
+    script.close()
+    found = survey(tmp_path)
+    host = found.hosts[0]
+    files = Segments(found)
+    _, end = facts_of(found, host, files)
+    files.close()
+    assert (host.lost_frames, end.lost_frames) == lost
+
+
+@pytest.mark.parametrize(
+    ("events", "code"), [(["started"], None), (["started", "ended"], 3), (["ended"], 3), ([], None)]
+)
+def test_exit_status_is_unknown_until_the_command_ended(tmp_path: Path, events: list[str], code: int | None) -> None:
+    """A collector that died does not leave the exit status of a success."""
+    script = Script(tmp_path, ["a"], ["loadavg"])
+    for state in events:
+        script.journal.event({"event": "command", "state": state, **({"code": 3} if state == "ended" else {})})
+    script.close()
+    assert survey(tmp_path).command.get("code") == code
+
+
 def test_clock_offsets_of_connections() -> None:
     """Each connection uses its own measurements; one without any uses the previous offset."""
     timeline = Timeline()
@@ -325,12 +355,12 @@ def test_clock_measurements_of_a_week_are_thinned_out() -> None:
         measured = {"event": "clock", "offset_ns": number, "bound_ns": bound, "round_trip_ns": 2 * bound}
         log.event(measured, number * step, CollectorClock())
     points = log.clock_points()
-    assert MOST_CLOCKS / 2 < len(points) <= MOST_CLOCKS
+    assert MAX_CLOCKS / 2 < len(points) <= MAX_CLOCKS
     assert [points[end].clock.offset_ns for end in (0, -1)] == [0, 20_159]
     assert sum(point.clock.bound_ns == 1000 for point in points) == 202
     assert [point.at_ns for point in points] == sorted(point.at_ns for point in points)
     few = HostJournal("b")
-    for number in range(MOST_CLOCKS):
+    for number in range(MAX_CLOCKS):
         few.event({"event": "clock", "offset_ns": number, "bound_ns": 1, "round_trip_ns": 2}, number, CollectorClock())
         assert len(few.clock_points()) == number + 1
     wall = 12_345 * step - 12_345

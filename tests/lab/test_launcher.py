@@ -555,7 +555,7 @@ def test_truncated_and_mixed_lines(
 
 def test_invalid_ranks_and_missing_hellos(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank with hundreds of digits is ignored, and the data kept of agents without a hello is limited."""
-    monkeypatch.setattr("rollbook.transports.shared_output.MOST_KEPT", 100_000)
+    monkeypatch.setattr("rollbook.transports.shared_output.MAX_KEPT", 100_000)
     claims: list[Claim] = []
 
     def taker(who: Claim) -> Callable[[bytes], None]:

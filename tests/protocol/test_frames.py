@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rollbook.agent.wire import MAGIC, binary, text
 from rollbook.errors import ProtocolError
-from rollbook.protocol.frames import HEADER, LARGEST, MOST_NOISE, MOST_TAGS, Decoder, Frame, cksum
+from rollbook.protocol.frames import HEADER, LARGEST, MAX_NOISE, MAX_TAGS, Decoder, Frame, cksum
 from rollbook.protocol.plan import Plan
 from rollbook.protocol.readings import parse_facts, read_frame
 from rollbook.sources import catalogue
@@ -119,7 +119,7 @@ def test_valid_frames_compensate_for_noise(good: int, cut: int, noisy: bool) -> 
             line = CARRIERS["text"](b"R", seq, 1, 1, bytes(600))
             decoder.feed(line if number < good else line[:-50] + b"\n")
             seq += 1
-    assert decoder.damaged * 600 > MOST_NOISE
+    assert decoder.damaged * 600 > MAX_NOISE
     assert decoder.is_mostly_noise == noisy
 
 
@@ -131,9 +131,9 @@ def test_memory_is_bounded_for_many_agents() -> None:
             decoder.feed(b"@rb1 %d 0 %s\n" % (tag, b"x" * 900))
     kept = sum(len(parts) for _, parts in decoder._parts.values())
     assert kept == decoder._held <= 2 * LARGEST
-    for tag in range(MOST_TAGS + 50):
+    for tag in range(MAX_TAGS + 50):
         decoder.feed(text(str(tag))(b"B", 0, 1, 1, b""))
-    assert len(decoder._seen) == MOST_TAGS
+    assert len(decoder._seen) == MAX_TAGS
     assert not decoder.feed(text("a" * 11)(b"B", 0, 1, 1, b""))
 
 

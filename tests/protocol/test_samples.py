@@ -51,7 +51,7 @@ def test_losses_are_reported_by_source() -> None:
 
 def test_number_of_pages_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few kilobytes could inflate to a million empty pages, each of which takes time to parse."""
-    monkeypatch.setattr(readings, "MOST_PAGES", 3)
+    monkeypatch.setattr(readings, "MAX_PAGES", 3)
     assert len(readings.split_pages(b"ok 0 x\n" * 3)) == 3
     with pytest.raises(ProtocolError, match="too many"):
         readings.split_pages(b"ok 0 x\n" * 4)

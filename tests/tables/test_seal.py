@@ -278,7 +278,7 @@ def test_five_thousand_invented_names(tmp_path: Path) -> None:
 
 def test_few_segments_are_open_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A journal with many segments is read with a few file descriptors."""
-    monkeypatch.setattr("rollbook.journal.samples.MOST_OPEN", 3)
+    monkeypatch.setattr("rollbook.journal.samples.MAX_OPEN", 3)
     plan, beats, count = Plan((catalogue.source("loadavg"),)), Beats(), 50
     with Journal(tmp_path / "raw", begin_of(["a"], plan, SECOND), segment_bytes=600) as journal:
         journal.event({"event": "connected", "hello": {"boot_id": "1"}, "method": "local"}, host=0)

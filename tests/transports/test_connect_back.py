@@ -26,7 +26,7 @@ from rollbook.transports.launch import AgentChannel, Launch
 from rollbook.transports.listener import Connection, Listener
 from rollbook.transports.mpi import HYDRA_LABEL, OPEN_MPI_LABEL
 from rollbook.transports.pipe import Pipe
-from rollbook.transports.shared_output import MOST_OF_RANK, SharedOutput
+from rollbook.transports.shared_output import MAX_OF_RANK, SharedOutput
 from rollbook.transports.slurm import Slurm
 from tests.support.agents import shorten_connect
 from tests.support.waits import SECONDS
@@ -405,7 +405,7 @@ def test_endless_output_does_not_block_other_tasks() -> None:
 
 def test_buffered_lines_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host that sends without limit before it is read is disconnected, and others are not affected."""
-    monkeypatch.setattr("rollbook.transports.launch.MOST_WAITING", 1000)
+    monkeypatch.setattr("rollbook.transports.launch.MAX_WAITING", 1000)
 
     async def main() -> None:
         channels = [AgentChannel(await launch_of(name), Host(name), Claim(0, "", name)) for name in "ab"]
@@ -434,8 +434,8 @@ def test_agents_per_rank_are_limited() -> None:
         tag = f"0-{number:016x}"
         output.feed(b"[0] " + encode_lines(tag, tag, b"H", 0, b"rank=0\nhostname=a\n"))
     output.feed(b"[1] " + GREETINGS[SECOND])
-    assert announced == {0: MOST_OF_RANK, 1: 1}
-    assert len(output._streams) == MOST_OF_RANK + 1
+    assert announced == {0: MAX_OF_RANK, 1: 1}
+    assert len(output._streams) == MAX_OF_RANK + 1
 
 
 @pytest.mark.parametrize(("address", "others"), [("127.0.0.1", False), (None, True), ("192.0.2.1", True)])

@@ -56,7 +56,7 @@ class Child:
             pipes += os.pipe()
             pipes += os.pipe()
             pid = os.fork()
-        except OSError:  # too many processes or files: the loop ends this child at once, the others go on
+        except OSError:  # too many processes or files: the loop ends this child at once, the others continue
             for fd in pipes:
                 os.close(fd)
             self.err += UNSTARTED
@@ -101,7 +101,7 @@ class Child:
         del self.fds[fd]
 
     def shortage(self) -> bytes:
-        """Why the failure of a program says nothing about the host; empty if the program has given its answer."""
+        """The limit of ours that may have made a program fail; empty if the failure is its own."""
         if not self.pid:
             return UNSTARTED
         return FEW_FILES if 0 <= os.sysconf("SC_OPEN_MAX") < ENOUGH_FILES else b""

@@ -19,16 +19,18 @@ if TYPE_CHECKING:
 
     from rollbook.agent.evidence import Collection
 
-MOST_FILES = 1000  # of an item
-MOST_MATCHES = 20000  # of a pattern
+MAX_FILES = 1000  # of an item
+MAX_MATCHES = 20000  # of a pattern
 KERNEL_FILE = 1 << 16  # bytes of one file below /proc or /sys that a wildcard matched
 SMALL = 1 << 20
+# The status of an item is the worst of its files and commands.
+WORST_FIRST = ("timed-out", "failed", "denied", "truncated", "absent", "complete")
 # Never read, whatever an item's pattern matches or a link leads to.
 SECRET = re.compile(r".*/\.ssh/.*|/etc/security/opasswd|/etc/kubernetes/.*\.conf|/proc/.*/environ|/proc/k(core|msg)")
 
 
 def is_kernel(path: str) -> bool:
-    """Whether the kernel makes the file up when it is read."""
+    """Whether the kernel generates the file when it is read."""
     return path.startswith(("/proc/", "/sys/"))
 
 
@@ -68,7 +70,7 @@ class ItemReader:
         self.patience.deadline += time.monotonic() - started
 
     def late(self) -> bool:
-        """Whether the time is over. While it is extended, the agent gets a sign of life."""
+        """Whether the timeout has expired. While it is extended, the agent gets a heartbeat."""
         before = self.patience.deadline
         is_over = self.patience.is_over(self.pid)
         if self.patience.deadline != before:
@@ -76,7 +78,7 @@ class ItemReader:
         return is_over
 
     def late_note(self, what: str) -> str:
-        """The reason of an item whose time is over."""
+        """The reason of an item that timed out."""
         return what + ("; " + BUSY if self.patience.is_extended else "")
 
     def run(self) -> None:
@@ -87,10 +89,7 @@ class ItemReader:
             if error.errno == 32:  # the agent is gone
                 kill_session(os.getpid())
             self.note("failed", os.strerror(error.errno or 0))
-        status = next((one for one in ("timed-out", "truncated") if one in self.found), "")
-        if not status and not self.files:
-            self.found = self.found or ["absent"]
-        status = status or next((one for one in ("denied", "failed", "absent") if one in self.found), "complete")
+        status = min(self.found, key=WORST_FIRST.index) if self.found else "absent"
         if status == "absent" and self.files:
             status = "complete"
         took = (time.monotonic() - self.began) * 1e6
@@ -123,8 +122,8 @@ class ItemReader:
                 plans.append((self.item.limit, "pattern", pattern))
                 continue
             for path in self.matches(pattern):
-                if len(plans) >= MOST_FILES:
-                    self.note("truncated", "only the first %d files of %s" % (MOST_FILES, pattern))
+                if len(plans) >= MAX_FILES:
+                    self.note("truncated", "only the first %d files of %s" % (MAX_FILES, pattern))
                     break
                 if path not in seen:
                     seen.add(path)
@@ -157,7 +156,7 @@ class ItemReader:
         for part in self.item.parts:
             if part[0] == "command":
                 if any("{each}" in word for word in part):
-                    for name in each[:MOST_FILES]:
+                    for name in each[:MAX_FILES]:
                         yield [word.replace("{each}", name) for word in part[1:]]
                 else:
                     yield part[1:]
@@ -175,7 +174,7 @@ class ItemReader:
             return
         excluded = self.item.all("exclude")
         for count, path in enumerate(below("/", pattern.strip("/").split("/"))):
-            if count >= MOST_MATCHES or self.late():
+            if count >= MAX_MATCHES or self.late():
                 self.note("truncated", "%s matches too much" % pattern)
                 return
             if not any(fnmatch.fnmatchcase(path, other.replace("**", "*")) for other in excluded):
@@ -191,7 +190,7 @@ class ItemReader:
             self.found.append("absent")
 
     def open(self, path: str) -> int:
-        """Open a regular file; raises OSError, also for secrets and for everything that is not a file."""
+        """Open a regular file; raises OSError, including for secrets and for everything that is not a regular file."""
         real = os.path.realpath(path)
         names = os.path.basename(real), os.path.basename(path)
         never = any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in self.never)

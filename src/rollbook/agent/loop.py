@@ -9,7 +9,7 @@ import zlib
 from rollbook.agent.children import Child, is_stuck
 from rollbook.agent.command import Command
 from rollbook.agent.once import Plain, Reading, Walk
-from rollbook.agent.source import Source, most_open
+from rollbook.agent.source import Source, max_open
 from rollbook.agent.steady import Loop, Reader
 from rollbook.agent.wire import QUEUE_LIMIT, SHORTAGES, VERSION, Out, lines_of, now, slurp
 
@@ -144,7 +144,7 @@ class Agent:
             os.nice(5)
             self.schedule()
             for source in self.sources:
-                source.most_open = most_open()
+                source.max_open = max_open()
                 self.limit(source)
                 for ask in source.asks:
                     if ask[0] == "loop":

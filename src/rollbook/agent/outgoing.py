@@ -48,7 +48,7 @@ class Sink:
         if self.redactor and lines:
             self.redactor.feed(lines)
             self.skipped_lines = lines.count(b"\n")
-            self.drop = self.redactor.rest.count(b"\n")  # lines that the redactor gives out later
+            self.drop = self.redactor.rest.count(b"\n")  # lines that the redactor returns later
 
     def write(self, data: bytes) -> None:
         self.add(self.redactor.feed(data) if self.redactor else data)

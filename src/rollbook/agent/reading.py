@@ -93,7 +93,7 @@ class Tree:
         return False, self.below(pattern, True)
 
     def below(self, pattern: str, last: bool) -> "list[str]":
-        """Candidate paths; `last` says that they need not be directories.
+        """Candidate paths; `last` means that they need not be directories.
 
         Only directories that a wildcard applies to are listed, and cgroups, because many files are read from them:
         trying to open one absent file is cheaper than listing a directory.
@@ -161,7 +161,7 @@ def status_of(error: OSError) -> str:
 
 
 def failed_page(path: str, error: OSError) -> bytes:
-    """A page without data; its text is the reason if it says nothing about the host."""
+    """A page without data; its text is the reason if that is not a property of the host."""
     return page(path, status_of(error), SHORTAGES.get(error.errno or 0, b""))
 
 

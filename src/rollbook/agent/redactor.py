@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LONGEST_LINE = 1 << 20  # bytes; a longer line is redacted in pieces
 NEAR = 4096  # bytes around a cut that decide whether it is safe
 LONGEST_KEY = 400  # lines of a private key without an end
-MOST_REDACTIONS = 10000  # marks in a log
+MAX_REDACTIONS = 10000  # marks in a log
 REDACTED = re.compile(rb"\*\*\*[0-9a-f]{8}")
 
 NOT_VALUES = set(
@@ -56,7 +56,7 @@ VALUE_LINE = re.compile(rb"[ \t\-\"'\\]*[Vv]alue[\"'\\]*[ \t]*[:=]")
 OPTION_VALUE = re.compile(rb"[^\s\"'`]+")
 OPTION = re.compile(rb"(?<![\w\-])--?([A-Za-z][\w.\-]+)[ \t]+(?![\-\s])")
 
-# Forms of secrets: rule, what the lower-case text must contain, and a pattern whose group `s` or `t` is the secret.
+# Forms of secrets: rule, what the lower-case text must contain, and a pattern whose group `s` is the secret.
 EDGE = rb"(?<![A-Za-z0-9])"
 ARGUMENTS = rb"[ \t](?:[^\r\n|;]*?[ \t])?"
 HEADER = rb"(?i)authorization[\"'\\]*[ \t]*[:=][ \t]*[\"'\\]*"
@@ -175,7 +175,7 @@ TEXT_HINTS = [
     re.compile(hint)
     for hint in (rb"A(?:KIA|SIA|Iza)", rb"red(?<=[Cc]red)", rb"RED(?<=CRED)", rb"_(?<=hf_)", rb"ya29\.")
 ]
-MOST_SEEN = 4 << 20  # bytes of kinds without a hint that are remembered
+MAX_SEEN = 4 << 20  # bytes of kinds without a hint that are remembered
 KEY_BEGIN = re.compile(rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----")
 KEY_END = re.compile(rb"-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----")
 KEY_EDGE = re.compile(rb"(-----(?:BEGIN|END) [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----)")
@@ -193,7 +193,7 @@ PAIR = re.compile(rb"\s*(\\*\")(?:(?!\1)[^\r\n])*\1\s*:\s*(\\*\")((?:\\.|(?!\2)[
 
 
 class Redactor:
-    """Redacts one stream. Text goes in with `feed`, redacted whole lines come out; `close` gives the rest.
+    """Redacts one stream. Text goes in with `feed`, redacted whole lines come out; `close` returns the rest.
 
     The result does not depend on how the text is divided into blocks. `log` has an entry for every different secret of
     a rule: rule, number of its first line, count, mark. Beyond the limit, one entry without a mark has all further ones
@@ -203,7 +203,7 @@ class Redactor:
     def __init__(self, salt: bytes, kind: str = "text") -> None:
         self.key, self.every_line = Key(salt), kind == "arguments"
         self.rest = b""
-        self.lines = 0  # lines that were given out
+        self.lines = 0  # lines that were returned
         self.state: "State" = NOTHING
         self.states: "dict[int, State]" = {}  # before the lines of a text, unless it is NOTHING
         self.is_cut = False  # the next text continues a line
@@ -220,7 +220,7 @@ class Redactor:
         )
 
     def feed(self, block: bytes) -> bytes:
-        """The redacted lines that can be given out; those that later lines may show to be secret are kept."""
+        """The redacted lines; those that may be part of a secret, depending on later lines, are kept back."""
         data = self.rest + block
         end = data.rfind(b"\n") + 1
         if not end and len(data) < LONGEST_LINE:
@@ -317,7 +317,7 @@ class Redactor:
                     found.add(kind)
         self.seen |= kinds - found
         self.seen_bytes += len(joined)
-        if self.seen_bytes > MOST_SEEN:
+        if self.seen_bytes > MAX_SEEN:
             self.seen, self.seen_bytes = set(), 0
         return found
 
@@ -325,7 +325,7 @@ class Redactor:
         """The mark of a secret, noted in the log with its line; `start` is its place in the text of the unit."""
         digits = self.key.code(secret).hex()[:8]
         mark = MASK + digits
-        listed = mark if (rule, mark) in self.found or len(self.found) < MOST_REDACTIONS else ""
+        listed = mark if (rule, mark) in self.found or len(self.found) < MAX_REDACTIONS else ""
         entry = self.found.get((rule, listed))
         if entry is None:
             entry = self.found[rule, listed] = [self.line + text.count(b"\n", 0, start), 0]

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 # Paths that the kernel answers from memory without blocking: the agent reads them itself on every beat.
 MEMORY = ("/proc/", "{own}/", "{cgroup}/")
 LONGEST_PAUSE = 60.0  # seconds after a failure
-MOST_OPEN = 512  # a file with a higher descriptor is closed after each sample: select(2) is limited to 1024
+MAX_OPEN = 512  # a file with a higher descriptor is closed after each sample: select(2) is limited to 1024
 RESERVED = 16  # descriptors for everything else
 
 
-def most_open() -> int:
+def max_open() -> int:
     """The highest descriptor of a file that stays open between samples."""
     limit = os.sysconf("SC_OPEN_MAX")
-    return min(MOST_OPEN, limit - RESERVED) if limit >= 0 else MOST_OPEN
+    return min(MAX_OPEN, limit - RESERVED) if limit >= 0 else MAX_OPEN
 
 
 class Pause:
@@ -67,13 +67,13 @@ class Source:
         self.loops: "list[Loop]" = []
         self.pause = Pause()
         self.before = b""
-        self.most_open = MOST_OPEN
+        self.max_open = MAX_OPEN
         self.restart()
 
     def restart(self) -> None:
         """Start a new deflate stream with the next sample, and search for new files.
 
-        `may_block` says that its files are answered by a driver or a file system, `empty` that it has no files.
+        `may_block` means that a driver or a file system provides its files, `empty` that it has no files.
         """
         self.stream: "zlib._Compress | None" = None
         self.search, self.empty = True, False
@@ -136,7 +136,7 @@ class Source:
                     pages += (b"ok %d %s\n" % (len(data), self.names[path]), data)
                 else:
                     pages.append(truncated_page(path, data[: self.limit]))
-                if fd > self.most_open:
+                if fd > self.max_open:
                     os.close(fd)
                     self.files[path] = None
             except OSError as error:

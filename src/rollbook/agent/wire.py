@@ -43,7 +43,7 @@ shortages = []  # type: list[bytes] # reasons why something could not be looked 
 
 
 def note_shortage(error: OSError) -> None:
-    """Remember an error that says nothing about the host: the source that is being read is then failed."""
+    """Remember an error that is not a property of the host: the source that is being read is then failed."""
     if error.errno in SHORTAGES:
         shortages.append(SHORTAGES[error.errno])
 

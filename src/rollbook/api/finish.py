@@ -140,6 +140,7 @@ def _finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pa
     run, notes = Record(path, json.loads(encode(document)), hosts), document["notes"]
     if reason := failure_of(path / "raw"):
         notes.append(reason)
+    notes += [f"{name} is incomplete: {storable_text(reason)}" for name, reason in found.truncated_logs.items()]
     if found.end_facts is False:
         notes.append("the end facts were skipped at the user's request")
     notes += clock_notes(hosts.series, hosts.clock_steps)
@@ -248,7 +249,7 @@ def _outcome(path: Path, kind: str, argv: list[str], found: Survey) -> Outcome:
         *_logs(path),
         found.command.get("started_ns", found.started_ns),
         found.command.get("ended_ns", found.ended_ns),
-        found.command.get("code") if "ended_ns" in found.command else None,
+        found.command.get("code"),
     )
     notes: list[str] = []
     with _step(f"adapter {kind}", notes):

@@ -178,6 +178,9 @@ async def _around(recording: Recording, progress: RunProgress | None, signals: S
         for command in commands:
             command.resize() if number == signal.SIGWINCH else command.interrupt(number)
 
+    def note_loss(log: str, reason: str) -> None:
+        recording.event("log", name=log, reason=reason)
+
     with _stop_events(signals, interrupt) as (stop, hurry):
         if not await _entered(recording, stop, progress):
             return None
@@ -186,7 +189,7 @@ async def _around(recording: Recording, progress: RunProgress | None, signals: S
         logs = (recording.path / "stdout.log", recording.path / "stderr.log")
         try:
             environment = {VARIABLE: recording.socket, "ROLLBOOK_RECORD": str(recording.path)}
-            command = Command(argv, logs, environment, (stdout, 2))
+            command = Command(argv, logs, environment, (stdout, 2), note_loss)
         except UsageError:
             await _cancel(recording)
             raise

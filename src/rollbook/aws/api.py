@@ -56,7 +56,7 @@ class Account:
     endpoint_url: str | None = None
 
     async def call(self, service: str, operation: str, **parameters: Any) -> dict[str, Any]:
-        """Call one operation; raises `AwsError` or a `TransportError` that says what to do."""
+        """Call one operation; raises `AwsError` or a `TransportError`; the message includes what to do."""
         return await asyncio.get_running_loop().run_in_executor(_threads, self._call, service, operation, parameters)
 
     def client(self, service: str) -> Any:

@@ -1,4 +1,4 @@
-"""HyperPod clusters: which nodes there are, what each is called, and which of them can be reached."""
+"""HyperPod clusters: their nodes, the names of each, and which can be reached."""
 
 from __future__ import annotations
 
@@ -157,10 +157,10 @@ def _node(summary: dict[str, Any], cluster_id: str, roles: dict[str, str]) -> Cl
 def _in_groups(nodes: Sequence[ClusterNode], groups: Sequence[str], cluster: str) -> list[ClusterNode]:
     if not groups:
         return list(nodes)
-    there = {node.group.lower(): node.group for node in nodes}
+    existing = {node.group.lower(): node.group for node in nodes}
     for group in groups:
-        if group.lower() not in there:
-            known = ", ".join(sorted(there.values())) or "none"
+        if group.lower() not in existing:
+            known = ", ".join(sorted(existing.values())) or "none"
             raise UsageError(f"cluster {cluster} has no instance group {group!r} with nodes; there are: {known}")
     wanted = {group.lower() for group in groups}
     return [node for node in nodes if node.group.lower() in wanted]

@@ -23,7 +23,7 @@ __all__ = ["PART", "Bucket", "Grant", "S3Path", "Uploaded"]
 
 PART = 16 << 20
 """Bytes of a part; a larger object is uploaded in several."""
-MOST_PARTS = 10_000
+MAX_PARTS = 10_000
 PARALLEL = 4
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 ABSENT = ("403", "404")  # answers to HEAD have no body, so the SDK has only the HTTP status
@@ -100,7 +100,7 @@ class Bucket:
         If the upload is made `again`, an object that is this file stays, and another one is replaced.
         """
         size = path.stat().st_size
-        part = max(self._part, -(-size // MOST_PARTS))
+        part = max(self._part, -(-size // MAX_PARTS))
         if not again:
             self.require_absent(key)
         elif self._head(key) is not None:
@@ -171,7 +171,7 @@ class Bucket:
                 raise explain(error, f"get_object on {self.url(key)}", "--s3-") from error
 
     def has(self, key: str, known: Uploaded) -> bool:
-        """Whether an object is there and has the size and, as far as the server tells, the checksum that is known."""
+        """Whether an object exists with the known size and, if the server reports one, the known checksum."""
         head = self._head(key)
         if head is None or head["ContentLength"] != known.size:
             return False

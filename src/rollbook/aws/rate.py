@@ -33,7 +33,7 @@ class StartRate:
             self._free = max(self._free, now) + 1 / self.current
 
     def throttled(self) -> float:
-        """The service refused a start: slow down. Gives the seconds to wait before this one is tried again."""
+        """The service refused a start: slow down. Returns the seconds to wait before it is tried again."""
         self.current = max(SLOWEST, self.current / 2)
         return random.uniform(0.5, 1.5) / self.current  # noqa: S311 - spreads retries, guards nothing
 

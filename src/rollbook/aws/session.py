@@ -39,10 +39,10 @@ DRAIN_SECONDS = 5.0
 
 
 class Session:
-    """A command on a node. Use as `async with`; then `read` until it gives nothing, and look at `exit_code`.
+    """A command on a node. Use as `async with`; then `read` until it returns nothing, and look at `exit_code`.
 
     `exit_code` is None while the command runs, and stays None if the document does not report it or the session ended
-    first. `error` says why a session ended without an exit code. `stderr` keeps the end of the standard error.
+    first. `error` is the reason why a session ended without an exit code. `stderr` keeps the end of the standard error.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Session:
         self._wake.set()
 
     async def close(self) -> None:
-        """End the session, on the node and in the service; can be called again, also if it was cancelled."""
+        """End the session, on the node and in the service; can be called again, even after it was cancelled."""
         if self._pump is not None:
             if not self._closing:
                 self._channel.terminate()

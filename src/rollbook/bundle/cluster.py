@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from rollbook.agent.item_reader import WORST_FIRST
 from rollbook.agent.redactor import Redactor
 from rollbook.bundle.summary import File, ItemResult, ItemStatus
 from rollbook.errors import AgentFailed
@@ -47,7 +48,7 @@ class Query:
 
 
 class Output(NamedTuple):
-    """What a program prints, and why it failed; `status` is absent if there is no such program."""
+    """What a program prints, and why it failed; `status` is absent if the program is not installed."""
 
     data: bytes
     status: ItemStatus = "complete"
@@ -161,12 +162,8 @@ class ClusterPart:
         return self.redact(data, path)
 
 
-# The status of an item is the worst of its files.
-WORST: tuple[ItemStatus, ...] = ("timed-out", "failed", "denied", "truncated", "absent", "complete")
-
-
 def _item(name: str, answers: Sequence[_Answer], seconds: float) -> ItemResult:
-    status = min((answer.status for answer in answers), key=WORST.index)
+    status = min((answer.status for answer in answers), key=WORST_FIRST.index)
     reasons = dict.fromkeys(answer.reason for answer in answers if answer.reason)
     files = [answer.file for answer in answers if answer.file]
     if files and status == "absent":

@@ -87,7 +87,7 @@ async def collect(
     """Read what is missing in the bundle from the hosts; returns the summary, which is also written.
 
     `items` are those of the request with their commands unmasked; `cluster` selects what is read once, and `delivery`
-    says how archives of nodes come into S3. When `stop` is set, nodes end with what they have.
+    is how archives of nodes get into S3. When `stop` is set, nodes end with what they have.
     Raises `RecordError` if the bundle cannot be written.
     """
     run = _Run(directory, items, reach, progress or _Quiet(), stop or asyncio.Event(), delivery=delivery)
@@ -189,7 +189,7 @@ class _Run:
             self._changed = True
 
     def _needs(self, node: NodeState) -> bool:
-        """Whether the node must be read; also if it sent everything and then did not end as it should."""
+        """Whether the node must be read, even if only its regular end is missing."""
         return node.facts is None or node.result.status != "complete" or bool(self._directory.missing_items(node))
 
     def _halt(self, reason: str) -> None:
@@ -204,7 +204,7 @@ class _Run:
             self._halt(str(error))
 
     async def _write_summaries(self) -> None:
-        """Write the summary again and again, so that a killed run leaves a recent one."""
+        """Write the summary regularly, so that a killed run leaves a recent one."""
         pause = SUMMARY_EVERY
         while True:
             await asyncio.sleep(pause)
@@ -384,7 +384,7 @@ class _Run:
             self._directory.end(node, result)
 
     def _budget(self, plan: Plan) -> Budget:
-        """What a node may send: facts, and the items within the limit of the node, also as base64."""
+        """What a node may send: facts, and the items within the limit of the node, even as base64."""
         facts, size = Budget.of(plan, 0), self._limits.node_bytes
         return dataclasses.replace(
             facts,

@@ -44,9 +44,9 @@ from rollbook.protocol.visit import to_int
 
 __all__ = ["Delivery", "Parcel", "Sender", "archive_name", "reserved"]
 
-MOST_PARTS = 1000
+MAX_PARTS = 1000
 LEAST_SECONDS = 10.0  # for an upload
-MOST_OUTPUT = 1 << 20  # bytes of the script's output
+MAX_OUTPUT = 1 << 20  # bytes of the script's output
 SLACK = 30.0  # seconds by which presigned requests outlive the time for them
 HASH = re.compile(r"[0-9a-f]{64}")
 TAIL = 15  # lines of it that are kept if it fails
@@ -104,7 +104,7 @@ def reserved(timeout: float) -> float:
 
 
 class Parcel:
-    """The archive of one node on its way to `path`. `archive` says which way it took.
+    """The archive of one node on its way to `path`. `archive` is how it was delivered.
 
     `tail` is the end of what the script printed.
     """
@@ -137,7 +137,7 @@ class Parcel:
     def listen(self, frame: Frame) -> bool:
         """Take a frame; returns whether it is about the archive."""
         if frame.kind == "O":
-            self._output = (self._output + output_of(frame)[1])[-MOST_OUTPUT:]
+            self._output = (self._output + output_of(frame)[1])[-MAX_OUTPUT:]
             return True
         if frame.kind != "I" or not frame.payload.startswith(b"-\t-\t"):
             return False
@@ -179,7 +179,7 @@ class Parcel:
             await asyncio.sleep(0)
 
     async def _read_presigned(self, session: Session, orders: Callable[[Sequence[str]], bytes], until: float) -> None:
-        part = max(PART, -(-self._most // MOST_PARTS))
+        part = max(PART, -(-self._most // MAX_PARTS))
         await session.read_items(orders((str(part), "", self._sender.directory, *self._about)))
         if not self._sha256:  # no space for an archive
             self._by_session(self._problem)
@@ -193,7 +193,7 @@ class Parcel:
                 raise AgentFailed(f"{self._received} of {self._size} bytes of the archive came through the session")
 
     async def _upload(self, session: Session, part: int, seconds: float) -> None:
-        """Have the agent upload its archive within `seconds`; if that fails, `_problem` says why."""
+        """Have the agent upload its archive within `seconds`; if that fails, `_problem` is the reason."""
         grant: Grant | None = None
         try:
             grant = await _call(self._bucket.grant, self._key, self._size, self._digests, part, seconds + SLACK)
@@ -223,7 +223,7 @@ class Parcel:
             'umask 077; d=$(mktemp -d) || exit; trap \'rm -rf "$d"\' EXIT; cd "$d" && '
             f"aws s3 cp --only-show-errors {script} {NAME} && {settings} sh {NAME}"
         )
-        await session.execute(CommandOrder(("sh", "-c", command), seconds, MOST_OUTPUT).encode())
+        await session.execute(CommandOrder(("sh", "-c", command), seconds, MAX_OUTPUT).encode())
         status, timed_out = session.command_end.get("status", ""), session.command_end.get("timed_out") == "1"
         lines = [line[:LONGEST_LINE] for line in _masked(self._output).splitlines()]
         self.tail = "\n".join(lines[-TAIL:])

@@ -30,7 +30,7 @@ from rollbook.records.document import encode, read
 from rollbook.records.hosts import GAVE_DATA, HostResult, HostStatus
 from rollbook.records.layout import RecordDirectory, size_and_hash
 from rollbook.records.locate import metadata_files
-from rollbook.records.reading import read_regular, require_directory, require_own
+from rollbook.records.reading import UNDECODABLE, read_regular, require_directory, require_own
 from rollbook.records.record import RecordHosts
 
 __all__ = ["KIND", "READ", "BundleDirectory", "NodeState", "read_summary"]
@@ -82,7 +82,7 @@ class BundleDirectory:
         taken: set[str] = set()
         self.nodes = {host.name: NodeState(host, f"nodes/{take_name(file_name(host.name), taken)}") for host in hosts}
         self.note = ""
-        """What `redactions.json` of nodes says about the marks."""
+        """The note on marks in `redactions.json` of nodes."""
         self.cluster: list[ItemResult] = []
         self.cluster_type = self.cluster_name = self.cluster_id = ""
         self._members: dict[str, _Member] = {}
@@ -122,9 +122,9 @@ class BundleDirectory:
 
     @classmethod
     def open(cls, path: Path) -> BundleDirectory:
-        """An interrupted or incomplete bundle, to be continued; raises `RecordError`, also for one of another user.
+        """An interrupted or incomplete bundle, to be continued; raises `RecordError`.
 
-        Its request names nodes and commands, which would run with our rights.
+        That of another user is refused: its request names nodes and commands, which would run with our rights.
         """
         require_own(path, "only its owner continues it")
         if (path / MARKER).exists():
@@ -163,7 +163,7 @@ class BundleDirectory:
         return path
 
     def missing_items(self, node: NodeState) -> list[str]:
-        """The items of a node that are still to be read: their files are not there, or not as they were written."""
+        """The items of a node that must still be read, or whose files are missing or changed."""
         return [
             item.id
             for item in self.request.items
@@ -273,21 +273,23 @@ class BundleDirectory:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(path, flags, PRIVATE)
             try:
-                os.write(descriptor, msgspec.json.encode(line) + b"\n")
+                data = b"\n" + msgspec.json.encode(line) + b"\n"  # the line before may be cut
+                while data:  # on a disk that becomes full, a write may be short
+                    data = data[os.write(descriptor, data) :]
             finally:
                 os.close(descriptor)
         except OSError as error:
             raise RecordError(f"cannot write {node.relative}: {error.strerror}") from error
 
     def _read_state(self, node: NodeState) -> None:
-        """Take over what a killed run left; a last line that was cut is ignored."""
+        """Take over what a killed run left; lines that were cut are ignored."""
         path = self.path / node.relative / STATE
         if not path.exists():
             return
         for text in read_regular(path).split(b"\n"):
             try:
                 line = msgspec.json.decode(text, type=_Line)
-            except (msgspec.MsgspecError, RecursionError):
+            except UNDECODABLE:
                 continue
             if line.host is not None:
                 line.host.typed()

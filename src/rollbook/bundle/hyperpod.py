@@ -19,7 +19,7 @@ from rollbook.records.document import encode
 __all__ = ["HyperPod", "Service", "collect"]
 
 SECONDS = 180.0  # for all calls together
-MOST_EVENTS = 5000
+MAX_EVENTS = 5000
 AT_ONCE = 8
 ERRORS = (AwsError, NoHostReached, TransportError)
 
@@ -49,7 +49,7 @@ class Service:
 
 
 class _Answer(NamedTuple):
-    """What a file gets; `problem` says what is missing from it."""
+    """What a file gets; `problem` describes the missing part."""
 
     content: Any
     status: ItemStatus = "complete"
@@ -71,8 +71,8 @@ async def collect(bundle: Path, hyperpod: HyperPod, nodes: Sequence[str], *, sal
     async def events() -> _Answer:
         found: list[dict[str, Any]] = []
         async for event in list_events(account, name, window.since, window.until):
-            if len(found) == MOST_EVENTS:
-                return _Answer(found, "truncated", f"the newest {MOST_EVENTS} events")
+            if len(found) == MAX_EVENTS:
+                return _Answer(found, "truncated", f"the newest {MAX_EVENTS} events")
             found.append(event)
         return _Answer(found)
 

@@ -22,6 +22,7 @@ from rollbook.bundle.cluster import ClusterPart, Output, Query
 from rollbook.bundle.summary import ItemResult, Window
 from rollbook.protocol.redaction import mask_command_line
 from rollbook.records.document import encode
+from rollbook.records.reading import UNDECODABLE
 from rollbook.times import iso_time
 
 __all__ = ["ITEM", "VERIFY_SECONDS", "Kubectl", "collect"]
@@ -33,7 +34,7 @@ SECONDS = 600.0
 """The time for all calls of kubectl together."""
 VERIFY_SECONDS = 20.0
 REQUEST_SECONDS = 60
-MOST_LOGS = 40
+MAX_LOGS = 40
 LOG_LINES = 10_000
 LOG_BYTES = 2 << 20
 # Item, what kubectl calls the kind, and how it is read. `-A`: of all namespaces.
@@ -62,7 +63,7 @@ WHOLE_OBJECT = ("last-applied-configuration", "objectset.rio.cattle.io/applied")
 # Reasons of containers that wait after they ran; those whose image is missing have no log.
 FAILING = {"CrashLoopBackOff", "Error", "RunContainerError"}
 Failing = tuple[str, str, str, bool]
-"""Namespace, pod and container of one that fails, and whether one before it has ended."""
+"""Namespace, pod and name of a failing container, and whether an earlier one has ended."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +109,7 @@ async def collect(
     except ValueError as error:
         results.append(ItemResult(id=LOGS, status="failed", reason=f"the list of pods cannot be read: {error}"))
         return results, part
-    logs = await part.run(list(_log_queries(kubectl, failing[:MOST_LOGS], window)))
+    logs = await part.run(list(_log_queries(kubectl, failing[:MAX_LOGS], window)))
     return [*results, *(_with_missing(item, len(failing)) for item in logs)], part
 
 
@@ -120,9 +121,9 @@ def unusable(kubectl: Kubectl, tried: Output) -> ItemResult:
 
 def _with_missing(logs: ItemResult, failing: int) -> ItemResult:
     """The item of logs, truncated if more containers fail than logs are read."""
-    if failing <= MOST_LOGS:
+    if failing <= MAX_LOGS:
         return logs
-    reason = "; ".join(filter(None, [logs.reason, f"logs of {MOST_LOGS} of {failing} failing containers"]))
+    reason = "; ".join(filter(None, [logs.reason, f"logs of {MAX_LOGS} of {failing} failing containers"]))
     return msgspec.structs.replace(
         logs, status="truncated" if logs.status == "complete" else logs.status, reason=reason
     )
@@ -134,14 +135,14 @@ async def _verified(part: ClusterPart, kubectl: Kubectl) -> tuple[Kubectl, Outpu
         found = await part.output(kubectl.current("config", "current-context"), VERIFY_SECONDS)
         if found.reason:
             return kubectl, found
-        kubectl = dataclasses.replace(kubectl, context=found.data.decode().strip())
+        kubectl = dataclasses.replace(kubectl, context=found.data.decode("utf-8", "replace").strip())
     view = await part.output(kubectl.argv("config", "view", "--minify", "-o", "json"), VERIFY_SECONDS)
     if view.reason:
         return kubectl, view
     try:
         contexts = msgspec.json.decode(view.data)["contexts"]
         actual = str(contexts[0]["context"]["cluster"])
-    except (msgspec.MsgspecError, LookupError, TypeError):
+    except (*UNDECODABLE, LookupError, TypeError):
         return kubectl, Output(b"", "failed", f"kubectl has no context {kubectl.context}")
     wanted = kubectl.cluster
     if wanted and actual.startswith("arn:") and actual.rpartition("/")[2] != wanted.rpartition("/")[2]:
@@ -180,7 +181,7 @@ def _log_queries(kubectl: Kubectl, failing: Iterable[Failing], window: Window) -
 
 
 def failing_containers(pods: bytes) -> Iterator[Failing]:
-    """Namespace, pod and container of each that does not work, and whether there was one before it.
+    """Namespace, pod and container of each container that fails, and whether an earlier one has ended.
 
     Raises `ValueError` if this is not a list of pods.
     """
@@ -194,7 +195,7 @@ def failing_containers(pods: bytes) -> Iterator[Failing]:
                 ended = state.get("terminated") or {}
                 if waiting in FAILING or ended.get("exitCode") or last or status.get("phase") == "Failed":
                     yield where["namespace"], where["name"], one["name"], bool(last)
-    except (msgspec.MsgspecError, RecursionError, LookupError, TypeError, AttributeError) as error:
+    except (*UNDECODABLE, LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
@@ -205,7 +206,7 @@ def mask_json(data: bytes, redactor: Redactor) -> bytes:
     """
     try:
         document = msgspec.json.decode(data)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise ValueError(f"not valid JSON: {error}") from error
     return encode(_masked(document, redactor))
 

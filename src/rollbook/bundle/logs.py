@@ -24,7 +24,7 @@ from rollbook.records.findings import EvidenceLine, Severity
 
 __all__ = ["LOGS", "Event", "Scanner", "Tally", "chosen_logs", "evidence_text"]
 
-MOST_LINES = 5
+MAX_LINES = 5
 LONGEST = 1536  # bytes of a line that are compared with patterns; the kernel's have at most 1024
 GRACE, SLOWEST = 20.0, 5 << 20
 """The logs of a node may take this many seconds of CPU time, and a second for this number of bytes.
@@ -32,7 +32,7 @@ GRACE, SLOWEST = 20.0, 5 << 20
 Usual logs take a hundredth. Lines that are made for it let a pattern take the square of their length.
 """
 LONGEST_EVIDENCE = 400  # characters
-MOST_DEVICES = 64  # of a rule on a node; further ones are counted together
+MAX_DEVICES = 64  # of a rule on a node; further ones are counted together
 SLACK = dt.timedelta(seconds=2)
 VARYING = b"0123456789abcdef"
 IN_UTC = "/cloud-init/"  # an item whose program writes its times in UTC, wherever the node is
@@ -79,7 +79,7 @@ class Tally:
     def add(self, event: Event, row: Row) -> None:
         """Count an event; the first lines are kept, and the last one."""
         self.count += 1
-        room = MOST_LINES - len(self.lines)
+        room = MAX_LINES - len(self.lines)
         if room > 0:
             self.lines += event.lines[:room]
         else:
@@ -219,7 +219,7 @@ class Scanner:
         early = event.at is not None and since is not None and event.at < since - SLACK
         late = event.at is not None and until is not None and event.at > until + SLACK
         found = (self.outside if early or late else self.inside).setdefault(search.rule, {}).setdefault(node, {})
-        if event.device not in found and len(found) >= MOST_DEVICES:
+        if event.device not in found and len(found) >= MAX_DEVICES:
             event = event._replace(device="other devices")
         if event.device not in found:
             found[event.device] = Tally(event.device, event.values)

@@ -18,7 +18,7 @@ from rollbook.errors import AgentFailed
 __all__ = ["LIST", "read_archive"]
 
 LIST = "items.tsv"
-"""The entry that says what was read, from where, and how each item ended."""
+"""The entry that lists what was read, from where, and how each item ended."""
 LARGEST_LIST = 64 << 20
 CHUNK = 1 << 20
 
@@ -53,7 +53,7 @@ def read_archive(path: Path, relative: str, items: Sequence[Item], files: NodeFi
 
 
 class _List:
-    """What the list says: for each file the frame that opens it and those that follow its content."""
+    """The content of the list: for each file the frame that opens it and those that follow its content."""
 
     def __init__(self, text: bytes, items: Sequence[Item]) -> None:
         self.text = text

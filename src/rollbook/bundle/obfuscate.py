@@ -31,9 +31,9 @@ from rollbook.records.reading import read_regular
 __all__ = ["MARKER", "ObfuscationMap", "obfuscate"]
 
 MARKER = "obfuscated"
-"""The file in a bundle that says that it was obfuscated."""
+"""The file that marks a bundle as obfuscated."""
 REBUILT = ("manifest.json", "manifest.sig", "index.html")
-"""Files that the caller makes again."""
+"""Files that the caller rebuilds."""
 BLOCK = 1 << 22
 SHORTEST = 4
 """Letters of a host name that is replaced in front of a domain."""
@@ -116,7 +116,7 @@ def obfuscate(bundle: Path, map_path: Path) -> ObfuscationMap:
 
 
 def _listed(bundle: Path, summary: BundleSummary) -> Iterator[str]:
-    """Names of nodes that a cloud's service lists, also of those that are not in the report."""
+    """Names of nodes that a cloud's service lists, including nodes that are not in the report."""
     for item in summary.cluster:
         for file in item.files if item.id.startswith("hyperpod-") else ():
             for found in LISTED.finditer(read_regular(bundle / file.path)):

@@ -26,8 +26,8 @@ from rollbook.version import __version__
 
 __all__ = ["BundlePage", "build", "write_page"]
 
-MOST_FILES = 40  # of an item that the page links; its directory has all
-MOST_NODES_NAMED = 5
+MAX_FILES = 40  # of an item that the page links; its directory has all
+MAX_NODES_NAMED = 5
 ORDER = {"fail": 0, "warn": 1, "note": 2}
 
 
@@ -149,8 +149,8 @@ def _items(results: Sequence[ItemResult], places: Mapping[str, int]) -> Iterator
             # The page links only what is inside the report; the summary may name anything.
             if file.path.startswith(("nodes/", "cluster/")) and ".." not in file.path.split("/")
         ]
-        more = max(0, len(files) - MOST_FILES)
-        yield ItemShown(places[item.id], item.status, item.reason, files[:MOST_FILES], more)
+        more = max(0, len(files) - MAX_FILES)
+        yield ItemShown(places[item.id], item.status, item.reason, files[:MAX_FILES], more)
 
 
 def _findings(findings: Findings, place: Mapping[str, int]) -> Iterator[FindingOnPage]:
@@ -187,7 +187,7 @@ def _verdict(nodes: Sequence[NodeShown], findings: Findings) -> Verdict:
     missing = [node for node in nodes if node.status not in ("complete", "partial")]
     if missing:
         names = [node.name for node in missing]
-        named = fold(names) if len(names) <= MOST_NODES_NAMED else f"{fold(names[:MOST_NODES_NAMED])}, …"
+        named = fold(names) if len(names) <= MAX_NODES_NAMED else f"{fold(names[:MAX_NODES_NAMED])}, …"
         reasons.append(f"nothing from {_count(len(missing), 'node')}: {named}")
     by_status = Counter(item.status for node in nodes for item in node.items)
     cut = sum(by_status[status] for status in ("truncated", "denied", "timed-out", "failed", "not-read"))

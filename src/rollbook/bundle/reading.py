@@ -25,7 +25,7 @@ import msgspec
 from rollbook.bundle.summary import BundleSummary, File, ItemResult
 from rollbook.errors import RecordError
 from rollbook.files import temporary_directory
-from rollbook.records.reading import open_regular, read_regular
+from rollbook.records.reading import UNDECODABLE, open_regular, read_regular
 
 __all__ = ["ARCHIVES", "LARGEST_TEXT", "Bundle", "Chunk", "archive_suffix", "is_bundle", "unpack"]
 
@@ -36,7 +36,7 @@ LARGEST_TEXT = 16 << 20
 CHUNK = 1 << 20
 ARCHIVES = (".tar.zst", ".tar.gz", ".tgz")
 LARGEST_ARCHIVE = 64 << 30
-MOST_FILES = 2_000_000
+MAX_FILES = 2_000_000
 LARGEST_HEADER = 1 << 20
 SPARE = 1 << 30  # bytes of the disk that unpacking leaves free
 PARTS = ("nodes", "cluster")
@@ -58,7 +58,7 @@ class Bundle:
         data = read_regular(directory / SUMMARY, LARGEST_SUMMARY)
         try:
             self.summary = msgspec.json.decode(data, type=BundleSummary)
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except UNDECODABLE as error:
             raise RecordError(f"{directory / SUMMARY} is not the summary of an issue report: {error}") from error
         self.nodes: dict[str, dict[str, ItemResult]] = {
             node.node: {item.id: item for item in node.items} for node in self.summary.results
@@ -182,8 +182,8 @@ def _extract(tar: tarfile.TarFile, stream: _Limited, target: Path, budget: int) 
         tar.members.clear()  # type: ignore[attr-defined] # it would keep all of them
         stream.left += member.size
         parts = [part for part in PurePosixPath(member.name).parts if part != "."]
-        if count >= MOST_FILES:
-            raise ValueError(f"more than {MOST_FILES} entries")
+        if count >= MAX_FILES:
+            raise ValueError(f"more than {MAX_FILES} entries")
         if member.size < 0:
             raise ValueError(f"{member.name!r} has a negative size")
         if ".." in parts or "/" in parts or not (member.isreg() or member.isdir()):

@@ -28,15 +28,15 @@ from rollbook.records.reading import require_directory
 
 __all__ = ["NodeFiles", "Redaction", "Redactions", "Space", "file_name", "take_name"]
 
-MOST_FILES = 2000  # of an item: more than the agent sends
-MOST_NODE_FILES = 20_000
-MOST_OPEN = 64  # files at a time: the agent sends four, and the collector's descriptors are those of all nodes
+MAX_FILES = 2000  # of an item: more than the agent sends
+MAX_NODE_FILES = 20_000
+MAX_OPEN = 64  # files at a time: the agent sends four, and the collector's descriptors are those of all nodes
 CHUNK = 1 << 17  # inflated bytes in a frame
 LONGEST_NAME, LONGEST_SOURCE, LONGEST_NOTE, LONGEST_HEAD = 100, 4096, 500, 16384
 LARGEST_LOG = 2 * MIB  # bytes of the redactions of a file
 LOG_RATIO = 32  # times that redactions may be deflated; each has a mark of its own
-MOST_LOGGED = 64 * MIB  # bytes of the redactions of a node
-MOST_REDACTIONS = 50_000  # of a node; further ones are counted
+MAX_LOGGED = 64 * MIB  # bytes of the redactions of a node
+MAX_REDACTIONS = 50_000  # of a node; further ones are counted
 STATUSES: tuple[ItemStatus, ...] = get_args(ItemStatus)
 CHECK_EVERY = 4 * MIB
 LOST = "a part was lost in transit"
@@ -188,7 +188,7 @@ class NodeFiles:
             raise _invalid("an item twice")
         word, rest = fields[2], fields[3:]
         if fields[1] != "-":
-            self._file_frame(number, _number(fields[1], MOST_FILES), word, rest, body)
+            self._file_frame(number, _number(fields[1], MAX_FILES), word, rest, body)
         elif word == "done" and len(rest) == 3:
             self._done(number, *rest)
         else:
@@ -241,9 +241,9 @@ class NodeFiles:
         received, item = self._received[number], self._items[number]
         received.count += 1
         self._files += 1
-        if file in received.open or received.count > MOST_FILES or self._files > MOST_NODE_FILES:
+        if file in received.open or received.count > MAX_FILES or self._files > MAX_NODE_FILES:
             raise _invalid("too many files")
-        if sum(len(one.open) for one in self._received) >= MOST_OPEN:
+        if sum(len(one.open) for one in self._received) >= MAX_OPEN:
             raise _invalid("too many files at a time")
         directory = self._directory / item.id
         if not received.started:
@@ -271,7 +271,7 @@ class NodeFiles:
     def _log(self, received: _Received, opened: _Open, body: bytes) -> None:
         text = _inflate(body, min(LARGEST_LOG, LOG_RATIO * len(body) + LOG_RATIO))
         self._logged += len(text)
-        if self._logged > MOST_LOGGED:
+        if self._logged > MAX_LOGGED:
             raise _invalid("too many redactions")
         for line in text.decode("utf-8", "backslashreplace").removesuffix("\n").split("\n"):
             fields = line.split("\t")
@@ -279,7 +279,7 @@ class NodeFiles:
                 raise _invalid("a malformed redaction")
             count = _number(fields[2], 1 << 40)
             opened.redactions += count
-            if self._listed >= MOST_REDACTIONS:
+            if self._listed >= MAX_REDACTIONS:
                 self.unlisted += count
                 continue
             self._listed += 1

@@ -19,7 +19,7 @@ from rollbook.records.findings import Finding, Severity
 
 __all__ = ["rules"]
 
-MOST_FINDINGS = 200  # of one rule
+MAX_FINDINGS = 200  # of one rule
 
 
 @functools.cache
@@ -43,9 +43,9 @@ def _check(name: str, row: Row, run: RunData) -> Iterator[Finding]:
         raise NotApplicable("not an issue report")
     is_present, reasons = run.unread(row.logs, row.items)
     found = [*_from_logs(name, row, run), *_from_values(name, row, run)]
-    yield from found[:MOST_FINDINGS]
-    if len(found) > MOST_FINDINGS:
-        yield Finding(message=f"{len(found) - MOST_FINDINGS} more findings of this rule", severity=row.severity)
+    yield from found[:MAX_FINDINGS]
+    if len(found) > MAX_FINDINGS:
+        yield Finding(message=f"{len(found) - MAX_FINDINGS} more findings of this rule", severity=row.severity)
     items = {*row.items, *(item for log in row.logs for item in LOGS[log])}
     unreadable = run.unreadable_in(items, row.function.partition(".")[0])
     if reasons or unreadable:

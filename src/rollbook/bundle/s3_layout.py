@@ -5,7 +5,7 @@
       kubectl_resources.tar.gz          what kubectl read
       report.tar.gz                     everything else: findings, page, manifest, Slurm, the service of HyperPod
       collector_script.sh               what ran on the nodes
-      summary.json                      written last: where it is, everything has arrived
+      summary.json                      written last: if it exists, the upload is complete
 
 Entries have the paths of the bundle, so that all archives, unpacked into one directory, are the bundle again.
 """
@@ -78,8 +78,8 @@ def prepare(delivery: Delivery, directory: BundleDirectory, request: Request, ti
 def upload_layout(bundle: Path, to: str, account: Account, keep: Path | None = None) -> list[Uploaded]:
     """Upload the report and verify every object, the summary last; with `keep`, the same files stay below it.
 
-    Archives that nodes uploaded stay as they are. Without a summary, what is there is an upload of this report that
-    did not end: what is missing or different is uploaded. Raises `UsageError` for a bundle of another kind,
+    Archives that nodes uploaded stay as they are. Without a summary, existing objects are from an interrupted
+    upload of this report: what is missing or different is uploaded. Raises `UsageError` for a bundle of another kind,
     `RecordError` if files cannot be written, and the errors of `Bucket`.
     """
     target, summary = parse_layout_path(to), Bundle(bundle).summary
@@ -146,5 +146,5 @@ def _directory(bundle: Path, keep: Path | None) -> Iterator[Path]:
         with temporary_directory(bundle.resolve().parent) as scratch:
             yield scratch
         return
-    keep.mkdir(mode=0o700, parents=True, exist_ok=True)  # archives of nodes may be there
+    keep.mkdir(mode=0o700, parents=True, exist_ok=True)  # archives of nodes may exist already
     yield keep

@@ -46,7 +46,7 @@ trap 'exit 1' HUP INT TERM
 {command}
 ) </dev/null >/dev/null
 if ! [ -f "$ROLLBOOK_ARCHIVE" ]; then
-    echo "no archive was written; is there a Python 3.6 or later?" >&2
+    echo "no archive was written; does this node have Python 3.6 or later?" >&2
     exit 1
 fi
 if [ -z "${{S3_OUTPUT:-}}" ]; then

@@ -67,7 +67,7 @@ class File(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ItemResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One item on one node. `reason` says why it is not complete."""
+    """One item on one node. `reason` is why it is not complete."""
 
     id: str
     status: ItemStatus
@@ -77,7 +77,7 @@ class ItemResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Archive(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How what a node read was delivered; `reason` says why it was `session` instead of what was requested.
+    """How what a node read was delivered; `reason` is why it was `session` instead of what was requested.
 
     `presigned` and `node`: the node uploaded its archive, with presigned requests or with its own permissions.
     `session`: it came through the session, and the collector uploads it.

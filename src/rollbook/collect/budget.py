@@ -28,7 +28,7 @@ from rollbook.errors import AgentFailed, ProtocolError
 from rollbook.protocol.beats import shell_step
 from rollbook.protocol.frames import Frame
 from rollbook.protocol.plan import Plan
-from rollbook.protocol.samples import MOST_INFLATED, inflated_size
+from rollbook.protocol.samples import MAX_INFLATED, inflated_size
 
 __all__ = ["Budget", "Meter"]
 
@@ -130,7 +130,7 @@ class Meter:
             raise _excess(f"{self.budget.inflated_per_second / MIB:.2g} MiB of inflated data per second")
 
     def _sample(self, payload: bytes) -> None:
-        if self._unmeasured.take(MOST_INFLATED * len(payload), self._clock()):
+        if self._unmeasured.take(MAX_INFLATED * len(payload), self._clock()):
             return
         limit = int(self._inflated.refill(self._clock())) + 1
         with contextlib.suppress(ProtocolError):  # it cannot be decoded later either, and costs nothing then

@@ -15,7 +15,7 @@ import subprocess
 import termios
 import threading
 import tty
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rollbook.collect.file_limit import is_raised, restore_limit
@@ -28,8 +28,12 @@ RESERVE = 32 << 20
 
 SHELLS = frozenset({"bash", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "zsh"})
 NOT_LOGGED = b"[rollbook: an interactive shell had the terminal, so its output is not logged]\n"
-TRUNCATED = b"\n[rollbook: log truncated here, the disk is nearly full]\n"
+TRUNCATED = "\n[rollbook: log truncated here, {}]\n"
+NEARLY_FULL = "the disk is nearly full"
 QUIET = 1.0  # seconds without output after which a process left in the background is no longer waited for
+
+OnLoss = Callable[[str, str], None]
+"""Called with the name of a log that is given up, and the reason."""
 
 
 class Command:
@@ -38,9 +42,10 @@ class Command:
     If our stdout or stderr is a terminal, the program gets a terminal too; if both are the same one, one for both, and
     the first log has the output of both in its order. An interactive shell gets our own terminal, which it needs for
     job control; its output is not logged. Separate threads copy the output, so that nothing else in this process can
-    block the program. A log that cannot be written is given up and the program continues. If the reader of our output
-    closes it, the program finds its own output closed, as it would without us. `outputs` are the descriptors that
-    stdout and stderr are copied to.
+    block the program. A log that cannot be written is given up and the program continues: the log ends with a
+    marker if there is room for it, and `on_loss` is called with its name and the reason, from another thread. If the
+    reader of our output closes it, the program finds its own output closed, as it would without us. `outputs` are the
+    descriptors that stdout and stderr are copied to.
 
     Raises `CannotRun` if the program cannot be started.
     """
@@ -51,6 +56,7 @@ class Command:
         logs: tuple[Path, Path],
         environment: Mapping[str, str],
         outputs: tuple[int, int] = (1, 2),
+        on_loss: OnLoss | None = None,
     ) -> None:
         self._terminals: dict[int, int] = {}  # our terminal by our end of the program's
         direct = _is_interactive_shell(argv) and _is_same_terminal(0, *outputs)
@@ -74,7 +80,9 @@ class Command:
         finally:
             for _, theirs in ends:
                 os.close(theirs)
-        self._copies = [_Copy(ours, output, log) for (ours, _), output, log in zip(ends, outputs, logs, strict=False)]
+        self._copies = [
+            _Copy(ours, output, log, on_loss) for (ours, _), output, log in zip(ends, outputs, logs, strict=False)
+        ]
         for copy in self._copies:
             copy.start()
         if direct:
@@ -174,31 +182,52 @@ def _size(stream: int, terminal: int) -> None:
 class _Copy(threading.Thread):
     """Copies until the program closes its end: to our output and to the log, either of which may fail."""
 
-    def __init__(self, source: int, output: int, log: Path) -> None:
+    def __init__(self, source: int, output: int, log: Path, on_loss: OnLoss | None) -> None:
         super().__init__(daemon=True)
-        self._source, self._output, self._log = source, output, log
+        self._source, self._output, self._log, self._on_loss = source, output, log, on_loss
         self.copied = 0
         self.reading = False
         self.logging = True
 
     def run(self) -> None:
         """The thread itself."""
-        outputs = [self._output]
+        showing = True
         with contextlib.ExitStack() as stack:
             stack.callback(os.close, self._source)
-            with contextlib.suppress(OSError):
-                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-                outputs.insert(0, os.open(self._log, flags, 0o600))
-                stack.callback(os.close, outputs[0])
+            log = self._open_log(stack)
             stack.enter_context(contextlib.suppress(BrokenPipeError))
             while data := self._read():
-                if not self.logging:
-                    outputs = [output for output in outputs if output == self._output]
-                elif outputs and outputs[0] != self._output and _nearly_full(outputs[0]):
-                    self.logging = False
-                    _write_all(outputs.pop(0), TRUNCATED)
-                outputs = [output for output in outputs if _write_all(output, data)]
+                if log is not None and self.logging:
+                    self._write_log(log, data)
+                showing = showing and _show(self._output, data)
                 self.copied += len(data)
+
+    def _open_log(self, stack: contextlib.ExitStack) -> int | None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            log = os.open(self._log, flags, 0o600)
+        except OSError as error:
+            self._give_up(None, os.strerror(error.errno or 0))
+            return None
+        stack.callback(os.close, log)
+        return log
+
+    def _write_log(self, log: int, data: bytes) -> None:
+        if _nearly_full(log):
+            self._give_up(log, NEARLY_FULL)
+            return
+        try:
+            _write_all(log, data)
+        except OSError as error:
+            self._give_up(log, os.strerror(error.errno or 0))
+
+    def _give_up(self, log: int | None, reason: str) -> None:
+        """Stop logging; the log must not look complete."""
+        self.logging = False
+        if log is not None:
+            _append_marker(log, TRUNCATED.format(reason).encode())
+        if self._on_loss is not None:
+            self._on_loss(self._log.name, reason)
 
     def _read(self) -> bytes:
         self.reading = True
@@ -218,16 +247,30 @@ def _nearly_full(fd: int) -> bool:
     return found.f_bavail * found.f_frsize < RESERVE
 
 
-def _write_all(fd: int, data: bytes) -> bool:
-    """Write all data, however slow the reader; returns whether that was possible."""
+def _append_marker(log: int, marker: bytes) -> None:
+    """End a log with a marker if that is possible; without room for it, the marker replaces the last bytes."""
+    with contextlib.suppress(OSError):
+        try:
+            _write_all(log, marker)
+        except OSError:
+            os.ftruncate(log, max(0, os.fstat(log).st_size - len(marker)))
+            _write_all(log, marker)
+
+
+def _show(fd: int, data: bytes) -> bool:
+    """Write to our output, however slow its reader; returns whether that was possible. Raises `BrokenPipeError`."""
     try:
-        while data:
-            try:
-                data = data[os.write(fd, data) :]
-            except BlockingIOError:  # a program that shares our output, such as ssh, may have made it non-blocking
-                select.select([], [fd], [])
+        _write_all(fd, data)
     except BrokenPipeError:
         raise
     except OSError:
         return False
     return True
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    while data:
+        try:
+            data = data[os.write(fd, data) :]
+        except BlockingIOError:  # a program that shares our output, such as ssh, may have made it non-blocking
+            select.select([], [fd], [])

@@ -233,7 +233,7 @@ async def result_of(visit: Visit, phase: Phase, status: HostStatus, reason: str)
 
 
 class Conclusion(NamedTuple):
-    """How a session ended; `busy` says that the host refused because of its load and a retry makes sense."""
+    """How a session ended; `busy` means that the host refused because of its load and a retry makes sense."""
 
     status: HostStatus
     reason: str = ""

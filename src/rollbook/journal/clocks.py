@@ -10,7 +10,7 @@ __all__ = ["STEP", "CollectorClock", "Timeline"]
 
 STEP = 50_000_000  # ns; the monotonic clock of the shell stand-in has a resolution of 10 ms
 FARTHEST_SET, FARTHEST_OFF = 1 << 60, 1 << 61  # ns: with these limits, times fit into 64 bits whatever a host sends
-MOST_JUMPS = 1000  # kept of each kind
+MAX_JUMPS = 1000  # kept of each kind
 
 
 class CollectorClock:
@@ -31,7 +31,7 @@ class CollectorClock:
         difference = wall_ns - boot_ns
         jump = difference - self._difference if self._difference is not None else 0
         if STEP < abs(jump) <= FARTHEST_SET:
-            if len(self.steps) < MOST_JUMPS:
+            if len(self.steps) < MAX_JUMPS:
                 self.steps.append((wall_ns - jump - self._shift, jump))
             self._shift += jump
         self._difference = difference
@@ -51,7 +51,7 @@ class Timeline:
 
     A step of the host's clock is detected because the monotonic clock does not make it, and is removed, so that the
     offset between two measurements stays linear. A suspend looks similar, because the monotonic clock stops, but then
-    the frames arrive as late as the wall clock says, and nothing is removed. Times of arrival must be steady. Each
+    the frames arrive as late as the wall clock shows, and nothing is removed. Times of arrival must be steady. Each
     connection has its own measurements.
 
     `steps` and `suspends` are the times at which they were noticed, on the collector's clock, and the size of the jump.
@@ -80,7 +80,7 @@ class Timeline:
                     self._suspended(arrived_before, arrived, jump)
                 elif abs(self._shift + jump) <= FARTHEST_SET:
                     self._shift += jump
-                    if len(self.steps) < MOST_JUMPS:
+                    if len(self.steps) < MAX_JUMPS:
                         self.steps.append((arrived, jump))
         self._before = (mono, wall, arrived)
         return wall - self._shift
@@ -117,7 +117,7 @@ class Timeline:
             # before.
             if self.suspends and self.suspends[-1][0] == before:
                 self.suspends.pop()
-        elif len(self.suspends) < MOST_JUMPS:
+        elif len(self.suspends) < MAX_JUMPS:
             self.suspends.append((arrived, jump))
 
 

@@ -18,7 +18,6 @@ __all__ = [
     "host_gaps",
     "host_schedule",
     "sampling_time",
-    "uses_stand_in",
 ]
 
 LATE = 1.5  # intervals between two frames from which on a beat counts as missed
@@ -28,7 +27,7 @@ LATE = 1.5  # intervals between two frames from which on a beat counts as missed
 class SamplingTime:
     """When samples of a host were due: from when until when, on the collector's clock, and at which intervals.
 
-    `connection_lost` says that the host was not connected at the end.
+    `connection_lost` means that the host was not connected at the end.
     """
 
     first_ns: int
@@ -63,12 +62,7 @@ class FrameGaps:
 
 def host_schedule(survey: Survey, host: HostJournal) -> Schedule:
     """The intervals of this host."""
-    return dataclasses.replace(survey.schedule, whole_seconds=uses_stand_in(host))
-
-
-def uses_stand_in(host: HostJournal) -> bool:
-    """Whether the shell stand-in sampled the host; it reads all sampled sources every time."""
-    return any(hello.get("kind") == "sh" for hello in host.hellos)
+    return dataclasses.replace(survey.schedule, whole_seconds=host.uses_stand_in)
 
 
 def sampling_time(survey: Survey, host: HostJournal) -> SamplingTime:

@@ -9,7 +9,7 @@ from typing import get_args
 from rollbook.errors import HostStatus
 from rollbook.hosts import Host, fold
 from rollbook.journal.entries import frame_of
-from rollbook.journal.gaps import host_gaps, host_schedule, uses_stand_in
+from rollbook.journal.gaps import host_gaps, host_schedule
 from rollbook.journal.samples import Segments
 from rollbook.journal.state import failure_of
 from rollbook.journal.survey import HostJournal, Survey
@@ -23,7 +23,7 @@ from rollbook.times import iso_time
 
 __all__ = ["clock_notes", "facts_of", "loss_text", "series_of"]
 
-MOST_NAMED = 3  # sources or clock steps in one line
+MAX_NAMED = 3  # sources or clock steps in one line
 
 
 def facts_of(survey: Survey, host: HostJournal, files: Segments) -> tuple[HostResult, HostResult]:
@@ -52,7 +52,7 @@ def facts_of(survey: Survey, host: HostJournal, files: Segments) -> tuple[HostRe
         hello=host.hellos[-1] if host.hellos else {},
         goodbye=parse_fields(host.goodbye),
         clock=clocks[-1] if clocks else None,
-        lost=host.lost_frames + visit.lost,
+        lost=host.lost_frames + host.missing_at_end + visit.lost,
     )
     host.refused += visit.lost
     found = []
@@ -138,16 +138,15 @@ def _missing_end(survey: Survey, host: HostJournal, found: SeriesHost) -> str:
     if not host.ended:
         reasons = [str(loss.get("reason", "")) for loss in host.losses if loss["at_ns"] > (found.last_ns or 0)]
         return f"the end is missing: {reasons[0] if reasons else 'no end frame'}"
-    # The stand-in numbers the frames of its two processes separately.
-    return "frames after the last sample are lost" if host.missing_at_end and not uses_stand_in(host) else ""
+    return "frames after the last sample are lost" if host.missing_at_end else ""
 
 
 def describe_losses(sources: Sequence[SourceLoss]) -> str:
     """The losses of a host's sources in one line, the largest first; empty if there are none that affect its status."""
     found = sorted((one for one in sources if one.affected()), key=lambda one: -one.affected() / one.due)
-    parts = [loss_text(one) for one in found[:MOST_NAMED]]
-    if len(found) > MOST_NAMED:
-        parts.append(f"{len(found) - MOST_NAMED} more sources")
+    parts = [loss_text(one) for one in found[:MAX_NAMED]]
+    if len(found) > MAX_NAMED:
+        parts.append(f"{len(found) - MAX_NAMED} more sources")
     return "; ".join(parts)
 
 
@@ -163,7 +162,7 @@ def clock_notes(series: Sequence[SeriesHost], collector: Sequence[ClockJump]) ->
     """Steps of the hosts' and the collector's clocks during the run, and suspends."""
     notes = []
     if collector:
-        steps = ", ".join(f"{step.by_ns / 1e9:+.3f} s" for step in collector[:MOST_NAMED])
+        steps = ", ".join(f"{step.by_ns / 1e9:+.3f} s" for step in collector[:MAX_NAMED])
         notes.append(f"the collector's clock was set during the run, by {steps}; times are on its clock before that")
     if hosts := [host for host in series if host.clock_steps]:
         most = max(abs(step.by_ns) for host in hosts for step in host.clock_steps) / 1e9

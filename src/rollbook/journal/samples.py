@@ -15,7 +15,7 @@ __all__ = ["ALL", "HostSamples", "Segments"]
 
 ALL = -1
 """In place of a source: a frame cannot be read at all, it may have had every source of the host."""
-MOST_OPEN = 64  # segments
+MAX_OPEN = 64  # segments
 INFLATED, INFLATED_PER_FRAME = 256 << 20, 2 << 20
 """Bytes of text that one host may send, at the start and for each of its frames. Deflate packs a thousand bytes into
 one, so that without a limit a host could fill hours of the collector's time with a few megabytes. The text of a large
@@ -33,7 +33,7 @@ class Segments:
         """The payload of the entry at that place."""
         number = place >> 32
         if number not in self._fds:
-            if len(self._fds) >= MOST_OPEN:
+            if len(self._fds) >= MAX_OPEN:
                 os.close(self._fds.pop(next(iter(self._fds))))
             self._fds[number] = os.open(self._paths[number], os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         data = os.pread(self._fds[number], size, place & 0xFFFFFFFF)

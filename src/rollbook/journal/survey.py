@@ -30,11 +30,12 @@ from rollbook.sources.base import Source
 
 __all__ = ["HostJournal", "Survey", "plan_of", "schedule_of", "survey"]
 
-MOST_READINGS = 4096  # of facts, per host: a host that repeats readings must not fill the memory
-MOST_DOUBLES = 24  # from 0.1 s, more would exceed the longest interval
-MOST_CLOCKS = 480  # measurements of a host's clock in the record: four hours of them
+MAX_READINGS = 4096  # of facts, per host: a host that repeats readings must not fill the memory
+MAX_DOUBLES = 24  # from 0.1 s, more would exceed the longest interval
+MAX_CLOCKS = 480  # measurements of a host's clock in the record: four hours of them
 
 
+LOGS = ("stdout.log", "stderr.log")
 MALFORMED = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
 """Errors of events that no recorder writes: a journal may come from anyone."""
 
@@ -82,7 +83,7 @@ class HostJournal:
     `restarts` are the indices of samples before which frames are missing, `connections` those of the first sample of a
     connection: deflate streams restart at both. `boot_ids` has an item for each connection, "" if the hello is damaged.
     `thinned` are samples before which the agent left out some. `missing_at_end` counts the frames that are missing
-    after the last sample, `ended` says whether the last connection has its end frame. `clocks` has four numbers for
+    after the last sample, `ended` is whether the last connection has its end frame. `clocks` has four numbers for
     each measurement of its clock: time, offset, bound, round trip. `refused` counts readings of facts that the parser
     rejected, so that only the journal has their text; it is set when facts have been read.
     """
@@ -128,7 +129,7 @@ class HostJournal:
             for at_ns, offset, bound, round_trip in zip(*[iter(self.clocks)] * 4, strict=True)
         ]
         between = points[1:-1]
-        share = max(1, -(-len(between) // (MOST_CLOCKS - 2)))
+        share = max(1, -(-len(between) // (MAX_CLOCKS - 2)))
         groups = (between[at : at + share] for at in range(0, len(between), share))
         best = [min(group, key=lambda point: point.clock.bound_ns) for group in groups]
         return points[:1] + best + points[1:][-1:]
@@ -144,9 +145,17 @@ class HostJournal:
         return self.boot_ids[number - 1] if number else ""
 
     @property
+    def uses_stand_in(self) -> bool:
+        """Whether the shell stand-in sampled the host; it reads all sampled sources every time."""
+        return any(hello.get("kind") == "sh" for hello in self.hellos)
+
+    @property
     def missing_at_end(self) -> int:
-        """The number of frames that are missing after the last sample of the last connection."""
-        return self._missing or 0
+        """The number of frames that are missing after the last sample of the last connection.
+
+        Unknown for the stand-in, and then 0: it numbers the frames of its two processes separately.
+        """
+        return 0 if self.uses_stand_in else self._missing or 0
 
     def is_repeated(self, entry: Entry) -> bool:
         """Whether the journal has this entry twice; every entry must be asked for once, in order."""
@@ -200,7 +209,7 @@ class HostJournal:
                 taken = steady if number <= last or last < 0 else taken
                 self._round = (number, taken)
                 self._sample(place, size, taken)
-            elif len(self.readings) < MOST_READINGS:
+            elif len(self.readings) < MAX_READINGS:
                 self.readings.append((place, size))
 
     def _follow(self, frame: Frame) -> None:
@@ -214,6 +223,7 @@ class HostJournal:
         self._seq = frame.seq
 
     def _connect(self) -> None:
+        self.lost_frames += self.missing_at_end
         self.timeline.connect()
         self.connections.append(len(self.places))
         self.boot_ids.append("")
@@ -227,9 +237,10 @@ class HostJournal:
 
 @dataclasses.dataclass
 class Survey:
-    """The content of a journal. `command` has started_ns, ended_ns and code of the wrapped command, as far as it ran.
+    """The content of a journal. `command` has started_ns, ended_ns and code of the wrapped command, as far as known.
 
-    `ended` says whether the recorder ended normally, `end_facts` whether end facts were requested (None: unknown).
+    `ended` is whether the recorder ended normally, `end_facts` whether end facts were requested (None: unknown).
+    `truncated_logs` has the reason for each log of the command that is incomplete.
     `ready_ns` is the time at which every host had sent its start facts or failed. `damaged` counts unreadable entries.
     Times are on the collector's clock as it ran at the start; `clock` has its steps.
     """
@@ -243,6 +254,7 @@ class Survey:
     command: dict[str, int] = dataclasses.field(default_factory=dict)
     ended: bool = False
     end_facts: bool | None = None
+    truncated_logs: dict[str, str] = dataclasses.field(default_factory=dict)
     ready_ns: int = 0
     damaged: int = 0
     clock: CollectorClock = dataclasses.field(default_factory=CollectorClock)
@@ -254,9 +266,13 @@ class Survey:
                 self.marks.append((at_ns, str(event.get("name", ""))))
             case "command":
                 self.command[f"{event.get('state')}_ns"] = at_ns
-                self.command["code"] = _number(event.get("code", 0))
+                if event.get("state") == "ended" and "code" in event:
+                    self.command["code"] = _number(event["code"])
             case "ready":
                 self.ready_ns = at_ns
+            case "log":
+                if (name := str(event.get("name"))) in LOGS:
+                    self.truncated_logs[name] = str(event.get("reason"))[:200]
             case "end facts":
                 self.end_facts = bool(event.get("wanted"))
             case "end":
@@ -310,7 +326,7 @@ def schedule_of(begin: dict[str, Any]) -> Schedule:
     """The intervals of a `begin` event; a journal may come from anyone, so values that are not times are left out."""
     doubles = begin.get("doubles_ns")
     found = [at for at in doubles if isinstance(at, int)] if isinstance(doubles, list) else []
-    return Schedule(int(begin.get("interval_ns") or 0), tuple(sorted(found)[:MOST_DOUBLES]))
+    return Schedule(int(begin.get("interval_ns") or 0), tuple(sorted(found)[:MAX_DOUBLES]))
 
 
 def survey(directory: Path) -> Survey:
@@ -356,7 +372,7 @@ def _begin(directory: Path) -> tuple[dict[str, Any], int]:
 
 
 def _number(value: Any) -> int:
-    """An integer that fits into 64 bits, also after it is added to another; raises one of `MALFORMED`."""
+    """An integer that fits into 64 bits, even after it is added to another; raises one of `MALFORMED`."""
     number = int(value)
     if abs(number) > LATEST:
         raise ValueError(f"{number} is out of range")

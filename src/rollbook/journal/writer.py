@@ -20,7 +20,7 @@ from rollbook.protocol.frames import Frame
 __all__ = ["Journal"]
 
 SEGMENT = 64 << 20
-MOST_APART = 1_000_000  # ns between two clocks that are read together
+MAX_APART = 1_000_000  # ns between two clocks that are read together
 
 
 class Journal:
@@ -187,5 +187,5 @@ def _clocks() -> tuple[int, int]:
     """The wall clock and the time since boot, suspends included, read without a pause between them."""
     while True:
         boot_ns, wall_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.time_ns()
-        if time.clock_gettime_ns(time.CLOCK_BOOTTIME) - boot_ns < MOST_APART:
+        if time.clock_gettime_ns(time.CLOCK_BOOTTIME) - boot_ns < MAX_APART:
             return wall_ns, boot_ns

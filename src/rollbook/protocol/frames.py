@@ -29,12 +29,12 @@ MARKER = re.compile(re.escape(MAGIC) + rb"|@rb1 ")
 LINE = re.compile(rb"@rb1 ([^ ]{1,27}) (\d{1,10}) (.*)", re.DOTALL)  # a tag is a rank or a process id, and a secret
 LAST = re.compile(rb"! ([A-Z]) (\d{1,20}) (\d{1,20}) ([zpm])([0-9a-f]{1,32}) ?([0-9A-Za-z+/=]*)")
 LONGEST_LINE = 2000
-MOST_TAGS = 4096  # an agent has one, the stand-in two
-MOST_SEQ = (1 << 32) - 1  # the limit of a binary frame
+MAX_TAGS = 4096  # an agent has one, the stand-in two
+MAX_SEQ = (1 << 32) - 1  # the limit of a binary frame
 LATEST = (1 << 62) - 1  # ns; no correct clock is later, and sums with offsets still fit into 64 bits
-MOST_MISSING = 4096  # sequence numbers of lost frames that are remembered
-MOST_NOISE = 1 << 20  # bytes that a login may print
-MOST_WASTED = 4 * LARGEST  # bytes; their checksums take a few hundredths of a second
+MAX_MISSING = 4096  # sequence numbers of lost frames that are remembered
+MAX_NOISE = 1 << 20  # bytes that a login may print
+MAX_WASTED = 4 * LARGEST  # bytes; their checksums take a few hundredths of a second
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -76,17 +76,17 @@ class Decoder:
 
         Valid frames compensate for noise: over days, a channel with few errors collects many.
         """
-        return self.noise > MOST_NOISE or self.wasted > MOST_WASTED
+        return self.noise > MAX_NOISE or self.wasted > MAX_WASTED
 
     def feed(self, data: bytes, *, end: bool = False) -> list[Frame]:
-        """Decode the next bytes; returns the frames that are complete. `end` says that no more bytes follow.
+        """Decode the next bytes; returns the frames that are complete. `end` means that no more bytes follow.
 
         A host can announce false large frames faster than their checksums can be computed: then the rest is dropped.
         """
         self._buffer += data
         self._ready = []
         while (found := MARKER.search(self._buffer)) is not None:
-            if self.wasted > MOST_WASTED:
+            if self.wasted > MAX_WASTED:
                 self._buffer.clear()
                 break
             self._drop(found.start())
@@ -116,13 +116,13 @@ class Decoder:
         self.noise = max(0, self.noise - HEADER.size - len(frame.payload))
         self.wasted = max(0, self.wasted - len(frame.payload))
         before, missing = self._seen.get(frame.tag, -1), self._missing
-        if frame.mono | frame.wall > LATEST or (before < 0 and len(self._seen) >= MOST_TAGS):
+        if frame.mono | frame.wall > LATEST or (before < 0 and len(self._seen) >= MAX_TAGS):
             self._damage()
         elif frame.seq > before:
             self.lost += frame.seq - before - 1
             self._seen[frame.tag] = frame.seq
-            if frame.tag and len(missing) < MOST_MISSING:
-                missing.update((frame.tag, seq) for seq in range(before + 1, min(frame.seq, before + MOST_MISSING)))
+            if frame.tag and len(missing) < MAX_MISSING:
+                missing.update((frame.tag, seq) for seq in range(before + 1, min(frame.seq, before + MAX_MISSING)))
             self._ready.append(frame)
         elif (frame.tag, frame.seq) in missing:
             missing.remove((frame.tag, frame.seq))
@@ -162,7 +162,7 @@ class Decoder:
             return newline + 1
         found = LINE.fullmatch(line)
         # If a launcher cut this line, the next one may start inside it: only this one is lost.
-        if found is None or b"@rb1" in found[3] or int(found[2]) > MOST_SEQ:
+        if found is None or b"@rb1" in found[3] or int(found[2]) > MAX_SEQ:
             return self._damage()
         tag, seq, data = found.groups()
         last = LAST.fullmatch(data)
@@ -172,7 +172,7 @@ class Decoder:
         parts = parts if started == seq else bytearray()
         if last is None:
             parts += data
-            if len(self._parts) < MOST_TAGS and self._held + len(parts) <= 2 * LARGEST:
+            if len(self._parts) < MAX_TAGS and self._held + len(parts) <= 2 * LARGEST:
                 self._held += len(parts)
                 self._parts[tag] = seq, parts
             return newline + 1

@@ -24,7 +24,7 @@ READABLE: tuple[Status, ...] = ("ok", "truncated")
 """Statuses of pages that have text."""
 LONGEST_NUMBER = 15  # digits; int() raises an error for thousands of them
 LONGEST_HEAD, LONGEST_NOTE = 8192, 500
-MOST_PAGES = 1 << 18  # of a reading; a thousand disks have 20,000
+MAX_PAGES = 1 << 18  # of a reading; a thousand disks have 20,000
 # The status of a reading whose pages differ is the first of these: defects, then what was read, then other causes.
 WORST: tuple[Status, ...] = ("timed-out", "truncated", "ok", "failed", "denied", "skipped", "absent")
 
@@ -43,7 +43,7 @@ class Header(NamedTuple):
 class Reading:
     """One source read once: its pages, when it started on the host's clocks, and how long it took.
 
-    `starved` says that pages are missing because the agent had no free descriptors, memory or processes.
+    `starved` means that pages are missing because the agent had no free descriptors, memory or processes.
     """
 
     source: Source
@@ -135,7 +135,7 @@ def split_pages(body: bytes) -> list[tuple[str, Status, bytes]]:
         end = body.find(b"\n", at)
         path, status, length = _page_header(body[at:end] if 0 <= end - at < LONGEST_HEAD else b"")
         at = end + 1 + length
-        if at > len(body) or len(pages) >= MOST_PAGES:
+        if at > len(body) or len(pages) >= MAX_PAGES:
             raise ProtocolError("a page is truncated, or there are too many")
         pages.append((path, status, body[end + 1 : at]))
     return pages

@@ -17,12 +17,12 @@ from rollbook.errors import ProtocolError
 from rollbook.protocol.plan import Plan
 from rollbook.protocol.varint import read_varint
 
-__all__ = ["MOST_INFLATED", "Sample", "Unpacker", "entry_head", "inflated_size"]
+__all__ = ["MAX_INFLATED", "Sample", "Unpacker", "entry_head", "inflated_size"]
 
 KEY, UNCHANGED, SAME = 1, 2, 4
 FLUSH_END = b"\x00\x00\xff\xff"  # the end of every sync flush, which the agent omits
 LATEST_END = 1 << 40  # µs after the beat
-MOST_INFLATED = 1032
+MAX_INFLATED = 1032
 """No deflated byte inflates to more bytes than this."""
 WINDOW = bytes(1 << 15)
 

@@ -69,7 +69,7 @@ def metadata(
         "invocation_end_time": times.iso_time(hosts.ended_ns),
         "end_datetime": times.stamp(times.from_ns(ended_ns)),
         "provenance_file": None,
-        "exit_code": command.get("code") if ended else None,
+        "exit_code": command.get("code"),
         "coverage": hosts.coverage,
         "metrics": outcome.metrics,
         "result_files": outcome.result_files,

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rollbook.errors import RecordError
-from rollbook.journal.gaps import SamplingTime, frame_gaps, sampling_time, uses_stand_in
+from rollbook.journal.gaps import SamplingTime, frame_gaps, sampling_time
 from rollbook.journal.samples import ALL, HostSamples, Segments
 from rollbook.journal.survey import HostJournal, Survey
 from rollbook.protocol.beats import nearest_beat
@@ -199,7 +199,7 @@ class Share:
                 first = min(host.times())
                 frames = frame_gaps(host, job.due[host.name])
                 parsers, columns = dict[int, SampleParser](), dict[str, HostColumns]()
-                every_beat = uses_stand_in(host)
+                every_beat = host.uses_stand_in
                 for number, source in enumerate(survey.plan.sources):
                     if source.every:
                         tally = Tally(source, frames, every_beat=every_beat)

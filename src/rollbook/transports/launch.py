@@ -29,7 +29,7 @@ READ_SIZE = 256 * 1024
 LAST_OUTPUT = 0.5  # seconds that output of a dead launcher may still be on its way
 LAST_MESSAGE = 1.0  # seconds for a launcher to report what happened to an agent
 TOGETHER = 3.0  # seconds within which agents end with their launcher
-MOST_WAITING = 64 << 20  # bytes of an agent's lines that wait to be read, while other hosts have their turn
+MAX_WAITING = 64 << 20  # bytes of an agent's lines that wait to be read, while other hosts have their turn
 
 
 class AgentChannel:
@@ -61,8 +61,8 @@ class AgentChannel:
         if self.closed or self._failed or self._launch.ended.is_set():
             return
         self._waiting += len(lines)
-        if self._waiting > MOST_WAITING:
-            self.fail(f"disconnected: the host sends more than {MOST_WAITING >> 20} MiB before its lines can be read")
+        if self._waiting > MAX_WAITING:
+            self.fail(f"disconnected: the host sends more than {MAX_WAITING >> 20} MiB before its lines can be read")
         else:
             self.reader.feed_data(lines)
 
@@ -230,7 +230,7 @@ class Launch:
         for channel in self.arrived:
             needs_signal |= channel.writer is None and not channel.is_over
             if channel.writer is not None:
-                channel.writer.transport.abort()  # also if the agent has closed: that half-closes a connection
+                channel.writer.transport.abort()  # even if the agent closed its side: that only half-closes it
             channel.closed = True
         if self._pipe is not None:
             # Agents end with their connections and the launcher after them; those without need its help.

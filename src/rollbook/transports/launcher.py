@@ -5,7 +5,7 @@ over TCP. Where the network forbids that, they write lines to the launcher's std
 started with. If a host's agent does not arrive, the launcher's own message is the reason.
 
 There is one launcher at a time. While it runs it restarts no agent. When it has ended, with all agents, the next `open`
-starts another one for the hosts that were there until then. Some launchers give up on all hosts because of one; the
+starts another one for the hosts that had an agent until then. Some launchers give up on all hosts because of one; the
 hosts that the launcher names are excluded, and the others are tried without them.
 """
 
@@ -154,7 +154,7 @@ class Launcher(abc.ABC):
         except TimeoutError:
             launch.late.add(host.name)
             message = self._message_about(launch.output, host) or first_message(launch.output)
-            detail = f"; {self.program} says: {message}" if message else ""
+            detail = f"; {self.program} reports: {message}" if message else ""
             raise TimedOut(f"no agent arrived from the host within {patience:g} s{detail}") from None
         finally:
             launch.still_due.discard(host.name)

@@ -36,7 +36,7 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """What a declaration says beside name, type and default.
+    """What a declaration contains besides name, type and default.
 
     `flag` replaces the one that follows from the field's name, `aliases` are further ones. `check` raises `ValueError`
     for a value that cannot be used.

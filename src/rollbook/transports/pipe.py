@@ -156,7 +156,7 @@ class Pipe:
                     with contextlib.suppress(TimeoutError):
                         await self.wait(KILLED)
                 finally:
-                    self._process.poll()  # reaps it, also if the caller is cancelled
+                    self._process.poll()  # reaps it, even if the caller is cancelled
         code = self._process.poll()
         return Ending(-signal.SIGKILL if code is None else code, self.stderr)
 

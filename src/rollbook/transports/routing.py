@@ -159,5 +159,5 @@ def _inside_allocation() -> bool:
 
 
 def _allocated_nodes() -> frozenset[str]:
-    """The nodes of the allocation that this process is in, if srun is there to use it."""
+    """The nodes of the allocation that this process is in, if srun is installed."""
     return frozenset(Slurm().nodes()) if _inside_allocation() else frozenset()

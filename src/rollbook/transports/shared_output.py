@@ -24,9 +24,9 @@ __all__ = ["SharedOutput"]
 LINE = re.compile(rb"@rb1 ([0-9]{1,10}-[0-9a-f]{16}) [^\n@]*")
 LONGEST = 64 * 1024  # of a line without an end; agents write shorter ones
 EARLY = 8 << 20  # bytes taken from an agent whose greeting has not arrived; then it begins again
-MOST_EARLY, MOST_KEPT = 16_384, 256 << 20  # such agents, and bytes of all of them; the oldest is dropped
+MAX_EARLY, MAX_KEPT = 16_384, 256 << 20  # such agents, and bytes of all of them; the oldest is dropped
 OTHER_KEPT = 16 * 1024
-MOST_OF_RANK, MOST_WITHOUT_RANK = 64, 65_536  # agents that the process of a rank, and those without one, may invent
+MAX_OF_RANK, MAX_WITHOUT_RANK = 64, 65_536  # agents that the process of a rank, and those without one, may invent
 
 
 class _Origin(NamedTuple):
@@ -102,7 +102,7 @@ class SharedOutput:
     def _take(self, origin: _Origin, line: bytes) -> None:
         stream = self._streams.get(origin)
         if stream is None:
-            if self._greeted[origin.rank] >= (MOST_WITHOUT_RANK if origin.rank is None else MOST_OF_RANK):
+            if self._greeted[origin.rank] >= (MAX_WITHOUT_RANK if origin.rank is None else MAX_OF_RANK):
                 return
             stream = self._streams[origin] = self._early[origin] = _Stream(self._token, origin.tag)
         for frame in stream.decoder.feed(line):
@@ -120,7 +120,7 @@ class SharedOutput:
         if stream.consumer is None:
             stream.received += len(line)
             self._kept += len(line)
-            if len(self._early) > MOST_EARLY or self._kept > MOST_KEPT or stream.received > EARLY:
+            if len(self._early) > MAX_EARLY or self._kept > MAX_KEPT or stream.received > EARLY:
                 self._forget(origin if stream.received > EARLY else next(iter(self._early)))
 
     def _forget(self, origin: _Origin) -> None:

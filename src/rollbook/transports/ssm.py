@@ -37,7 +37,7 @@ DOCUMENT = "AWS-StartInteractiveCommand"
 ONE_WAY_DOCUMENT = "AWS-StartNonInteractiveCommand"
 LINGER = 30  # seconds for the last output of an agent that takes no input
 REASON = "rollbook "
-MOST_PAGES = 20  # of active sessions, to look for those of killed collectors
+MAX_PAGES = 20  # of active sessions, to look for those of killed collectors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,7 +204,7 @@ def _reason() -> str:
 
 async def _end_stale(account: Account) -> None:
     parameters: dict[str, Any] = {"State": "Active", "MaxResults": 200}
-    for _ in range(MOST_PAGES):
+    for _ in range(MAX_PAGES):
         page = await account.call("ssm", "describe_sessions", **parameters)
         for session in page.get("Sessions", ()):
             reason = str(session.get("Reason") or "")

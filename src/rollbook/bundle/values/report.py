@@ -17,9 +17,9 @@ from rollbook.records.findings import EvidenceLine
 __all__ = ["incomplete", "unknown_warnings"]
 
 ITEM = "journal-warnings"
-MOST_KINDS = 20
-MOST_NAMED = 5
-MOST_SHAPES = 100_000
+MAX_KINDS = 20
+MAX_NAMED = 5
+MAX_SHAPES = 100_000
 LONGEST = 1024
 FOLDED = re.compile(rb"0x[0-9a-fA-F]+|[0-9a-fA-F]{4,}(?:[:.-][0-9a-fA-F]+)*|\d+")
 NOT_READ = ("denied", "timed-out", "failed", "not-read", "truncated")
@@ -55,7 +55,7 @@ def _missing(node: NodeResult) -> Iterator[tuple[str, str]]:
         yield "nothing was collected", node.reason or node.status
         return
     for reason, items in unread.items():
-        named = ", ".join(items[:MOST_NAMED]) + (", …" if len(items) > MOST_NAMED else "")
+        named = ", ".join(items[:MAX_NAMED]) + (", …" if len(items) > MAX_NAMED else "")
         yield f"{named} was not read" if len(items) == 1 else f"{len(items)} items were not read ({named})", reason
 
 
@@ -75,7 +75,7 @@ class _Kinds:
         """Count a line of the kernel; numbers and addresses do not make a kind of their own."""
         _, tag, text = line[:LONGEST].partition(b" kernel: ")
         shape = FOLDED.sub(b"#", text)
-        if tag and (shape in self.counts or len(self.counts) < MOST_SHAPES):
+        if tag and (shape in self.counts or len(self.counts) < MAX_SHAPES):
             self.counts[shape] += 1
             self.first.setdefault(shape, (path, number, line[:LONGEST]))
 
@@ -93,7 +93,7 @@ def unknown_warnings(run: BundleData) -> Iterator[Hit]:
         ]
         if not unknown:
             continue
-        top = sorted(unknown, key=lambda one: -one[0])[:MOST_KINDS]
+        top = sorted(unknown, key=lambda one: -one[0])[:MAX_KINDS]
         lines = [EvidenceLine(path, n, evidence_text(line.decode("utf-8", "replace"))) for _, path, n, line in top]
         first = top[0][3].partition(b" kernel: ")[2].decode("utf-8", "replace")
         many = f"{len(unknown)} kind{'s' * (len(unknown) != 1)} of unknown kernel warnings"
