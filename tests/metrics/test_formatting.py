@@ -13,7 +13,7 @@ from rollbook.metrics.formatting import amount, number
      (99.94, "99.9"), (99.96, "100"), (1234, "1234")],
 )  # fmt: skip
 def test_number(value: float, text: str) -> None:
-    """Two or three significant digits; only 0 is shown as 0."""
+    """Numbers below 1 keep up to two significant digits; only 0 is shown as 0."""
     assert number(value) == text
 
 
