@@ -69,7 +69,7 @@ def run(directory: Path, *argv: str, **environment: str) -> subprocess.Completed
     )
 
 
-def assert_unchanged(output: str) -> list[Path]:
+def unchanged_directories(output: str) -> list[Path]:
     """Assert that no file that the tool printed has changed; returns the result directories."""
     lines = [line.split(" ", 1) for line in output.splitlines()]
     for digest, name in lines:
@@ -83,7 +83,7 @@ def test_record_is_moved_into_the_tools_directory(tmp_path: Path, delay: str) ->
     """Whether the tool starts in the same second or later, there is one run, and its directory opens as the record."""
     done = run(tmp_path, str(tool(tmp_path)), "training", "run", "--results-dir", "results", "--delays", delay)
     assert done.returncode == 0, done.stderr
-    (leaf,) = assert_unchanged(done.stdout)
+    (leaf,) = unchanged_directories(done.stdout)
     found = get_runs_files(tmp_path / "results")
     assert [item.data.result_dir for item in found] == [str(leaf)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mlpstorage", "results"], "no staging directory is left"
@@ -102,7 +102,7 @@ def test_record_is_moved_into_the_tools_directory(tmp_path: Path, delay: str) ->
     assert rollbook.query(leaf, "SELECT count(*) AS hosts FROM hosts") == [{"hosts": 1}]
     assert "clients:" in rollbook.describe(leaf)
     rollbook.recover(leaf)
-    assert assert_unchanged(done.stdout)
+    assert unchanged_directories(done.stdout)
     exported = rollbook.export(leaf, tmp_path / "export", "mlpstorage")
     names = {str(path.relative_to(tmp_path / "export")) for path in exported}
     assert {"summary.json", "0_output.json", "dlio_config/config.yaml", "dlio_config/overrides.yaml"} <= names
@@ -126,7 +126,7 @@ def test_record_stays_outside_without_a_unique_directory(tmp_path: Path, delays:
     assert done.returncode == code
     assert message in done.stderr
     assert f"the record is in {tmp_path / 'results.rollbook'}/" in done.stderr
-    made = assert_unchanged(done.stdout)
+    made = unchanged_directories(done.stdout)
     assert len(get_runs_files(tmp_path / "results")) == len(made) == (2 if delays else 0)
     assert not list((tmp_path / "results").rglob("rollbook"))
     record = locate_record(tmp_path / "results.rollbook")
@@ -142,7 +142,7 @@ def test_a_script_that_calls_the_tool(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0
     assert "only the command itself can create a result directory" in done.stderr, "printed before the command starts"
-    (leaf,) = assert_unchanged(done.stdout)
+    (leaf,) = unchanged_directories(done.stdout)
     assert Record.open(leaf / "rollbook").metadata["exit_code"] == 0
 
 
