@@ -124,7 +124,7 @@ def test_pages_of_a_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize("python", ["3.12.0", None])
 def test_samples(python: str | None) -> None:
     """Sampled pages change with time; the Python agent sends deflated streams, the shell agent plain readings."""
-    script = FakeHost(pages={"/proc/meminfo": lambda s: f"{s:.3f}\n", "/proc/loadavg": "1 1 1 1/1 1\n"}, python=python)
+    script = FakeHost(pages={"/proc/meminfo": lambda s: f"{s:.9f}\n", "/proc/loadavg": "1 1 1 1/1 1\n"}, python=python)
     plan = Plan.of([catalogue.source("meminfo"), catalogue.source("loadavg")])
 
     async def sample() -> list[Frame]:
