@@ -93,8 +93,8 @@ def rows(run: Record, sql: str) -> list[tuple[Any, ...]]:
 
 
 WRAP32, WRAP64 = 1 << 32, 1 << 64
-# The values of a counter at each second, and the expected rates.
-RATES: dict[str, tuple[list[tuple[float, int]], list[float | None]]] = {
+# Ground truth: the values of a counter at each second, and the expected rates.
+TRUTH: dict[str, tuple[list[tuple[float, int]], list[float | None]]] = {
     "steady": ([(0, 10), (1, 110), (2, 310)], [None, 100, 200]),
     "uneven beats": ([(0, 0), (1.5, 150), (2, 250)], [None, 100, 200]),
     "falls at 32 bits": ([(0, WRAP32 - 50), (1, 50), (2, 150)], [None, None, 100]),
@@ -110,18 +110,18 @@ RATES: dict[str, tuple[list[tuple[float, int]], list[float | None]]] = {
 
 def test_rates(tmp_path: Path) -> None:
     """A rate is computed only between values of the same uninterrupted count; otherwise it is NULL."""
-    script = Script(tmp_path / "raw", list(RATES), ["net_dev"])
-    for host, (reads, _) in enumerate(RATES.values()):
+    script = Script(tmp_path / "raw", list(TRUTH), ["net_dev"])
+    for host, (reads, _) in enumerate(TRUTH.values()):
         script.connect(host)
         for second, value in reads:
             at = round(second * SECOND)
             script.sample(START + at, net(eth0=value), host=host, mono=5000 * SECOND + at)
     script.close()
     run = Record(tmp_path, {}, derive(tmp_path)[2])
-    found: dict[str, list[float | None]] = {name: [] for name in RATES}
+    found: dict[str, list[float | None]] = {name: [] for name in TRUTH}
     for name, rate in rows(run, "SELECT host, rx_bytes FROM net_dev_rates ORDER BY host, ts"):
         found[name].append(rate)
-    assert found == {name: expected for name, (_, expected) in RATES.items()}
+    assert found == {name: expected for name, (_, expected) in TRUTH.items()}
 
 
 def test_a_host_without_python_has_rates(tmp_path: Path) -> None:
