@@ -1,4 +1,4 @@
-"""Adapters against their data cases, against one real fio, and against output that is anything but sane."""
+"""Adapters: data cases, a real fio, and invalid output."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def nanoseconds(text: str) -> int:
 
 @pytest.fixture
 def zone() -> Iterator[Any]:
-    """Set the local time zone; it is the machine's own again after the test."""
+    """A function that sets the local time zone, which is restored after the test."""
     before = os.environ.get("TZ")
 
     def change(name: str | None) -> None:
@@ -54,8 +54,8 @@ def zone() -> Iterator[Any]:
     change(before)
 
 
-def lay_out(case: dict[str, Any], path: Path, cwd: Path) -> Ran:
-    """The files of a case in a directory, written during its run or, where the case says so, before it."""
+def write_case(case: dict[str, Any], path: Path, cwd: Path) -> Ran:
+    """Write the files of a case, with times during its run or, for those in `old`, before it."""
     started, ended = nanoseconds(case["started"]), nanoseconds(case["ended"])
     cwd.mkdir()
     for target, source in {".": f"{path.parent.name}/{path.name}/files", **case.get("copy", {})}.items():
@@ -73,7 +73,7 @@ def test_case(path: Path, tmp_path: Path, zone: Any) -> None:
     """An adapter gives exactly the outcome of its case, which can be stored and read back."""
     case = json.loads(path.read_text())
     zone(case["zone"])
-    ran = lay_out(case, path.parent, tmp_path / "cwd")
+    ran = write_case(case, path.parent, tmp_path / "cwd")
     name = path.parent.parent.name
     outcome = load(name).outcome(ran)
     stored = msgspec.json.encode(outcome)
@@ -87,7 +87,7 @@ def test_case(path: Path, tmp_path: Path, zone: Any) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_adapter_has_a_case(name: str) -> None:
-    """No adapter without data."""
+    """Every adapter can be loaded by name and has a data case."""
     assert load(name).name == name
     assert any(path.parent.parent.name == name for path in CASES)
 
@@ -99,7 +99,7 @@ def test_an_unknown_name_lists_the_adapters() -> None:
 
 
 def test_adapters_of_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An entry point is found by its name; one that cannot be loaded says which; built-in names need no search."""
+    """An adapter is found by its entry point, and an error names a broken one; built-in names need no search."""
     entries = [
         importlib.metadata.EntryPoint("iozone", "rollbook.adapters.generic:ADAPTER", adapters.GROUP),
         importlib.metadata.EntryPoint("gone", "no_such_module:ADAPTER", adapters.GROUP),
@@ -149,8 +149,8 @@ GENERATE = "dlio_benchmark workload=unet3d_h100 ++workload.workflow.generate_dat
         ("fio", "fio jobs.fio", None),
     ],
 )
-def test_leaf_before_the_run(name: str, line: str, parts: tuple[str, ...] | None) -> None:
-    """The layout follows from the command line, and says what it misses."""
+def test_layout_from_the_command_line(name: str, line: str, parts: tuple[str, ...] | None) -> None:
+    """The result directory follows from the command line, or an error is raised."""
     if parts:
         assert leaf_parts(name, line.split()) == parts
     else:
@@ -173,23 +173,23 @@ def test_leaf_before_the_run(name: str, line: str, parts: tuple[str, ...] | None
         ("./bench -n 100", None),
     ],
 )
-def test_processes_are_what_the_launcher_was_told(line: str, count: int | None) -> None:
-    """An option of the program that it starts is not the launcher's."""
+def test_number_of_processes(line: str, count: int | None) -> None:
+    """Only the launcher's own options count, not those of the program that it starts."""
     assert processes(line.split()) == count
 
 
-def ran_here(cwd: Path, argv: list[str], began: int, code: int = 0) -> Ran:
+def ended_now(cwd: Path, argv: list[str], began: int, code: int = 0) -> Ran:
     """A command that ended just now."""
     return Ran(argv, cwd, Path("record"), cwd / "stdout.log", cwd / "stderr.log", began, time.time_ns(), code)
 
 
 @pytest.mark.needs("fio")
 def test_real_fio(tmp_path: Path) -> None:
-    """A real run, once well and once, into the same file, not even started: the second takes nothing of the first."""
+    """A run of fio is read; a later run that fails does not take the results that the first left in the same file."""
     argv = ["fio", "--name=seq", "--rw=write", "--bs=64k", "--size=1m", "--output-format=json", "--output=out.json"]
     began = time.time_ns()
     code = subprocess.run(argv, cwd=tmp_path, check=True).returncode
-    outcome = load("fio").outcome(ran_here(tmp_path, argv, began, code))
+    outcome = load("fio").outcome(ended_now(tmp_path, argv, began, code))
     assert outcome.notes == []
     assert outcome.result_files == [str(tmp_path / "out.json")]
     assert outcome.parameters["jobs"][0]["options"]["bs"] == "64k"
@@ -204,15 +204,15 @@ def test_real_fio(tmp_path: Path) -> None:
     began = time.time_ns()
     wrong = [*argv[:2], "--rw=nonsense", *argv[3:]]
     assert subprocess.run(wrong, cwd=tmp_path, check=False, capture_output=True).returncode != 0
-    outcome = load("fio").outcome(ran_here(tmp_path, wrong, began, 1))
+    outcome = load("fio").outcome(ended_now(tmp_path, wrong, began, 1))
     assert outcome.metrics == {}
     assert outcome.notes == [f"{tmp_path / 'out.json'} was not written during this run and is left out"]
 
 
 def test_search_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search says when it gave up, does not follow links, does not enter the record, and takes the newest."""
+    """A search has a limit, which is noted; it skips symlinks and the record, and takes the newest file."""
     began = time.time_ns()
-    ran = ran_here(tmp_path, [], began)
+    ran = ended_now(tmp_path, [], began)
     for place in ("record", "a", "b/c"):
         (tmp_path / place).mkdir(parents=True)
         (tmp_path / place / "summary.json").write_text("{}")
@@ -229,8 +229,8 @@ def test_search_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_large_and_unreadable_files_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot be read, in size or in kind, is a note."""
-    ran = ran_here(tmp_path, [], time.time_ns())
+    """Files that are too large or of the wrong kind are left out, with a note."""
+    ran = ended_now(tmp_path, [], time.time_ns())
     (tmp_path / "large").write_text("x" * 100)
     (tmp_path / "list").write_text("[1]")
     os.mkfifo(tmp_path / "pipe")
@@ -246,13 +246,13 @@ def test_large_and_unreadable_files_are_left_out(tmp_path: Path, monkeypatch: py
     ]
 
 
-def test_places_that_cannot_be_looked_at(tmp_path: Path) -> None:
-    """A name that is too long for any file is a note, and what the command line says stays."""
+def test_unreadable_paths_are_notes(tmp_path: Path) -> None:
+    """A name that is too long, or a file that is not YAML, is a note; parameters of the command line are kept."""
     argv = ["mpirun", "-n", "4", "dlio_benchmark", f"hydra.output_subdir={'d' * 300}", "++workload.output.folder=."]
-    outcome = load("dlio").outcome(ran_here(tmp_path, argv, time.time_ns()))
+    outcome = load("dlio").outcome(ended_now(tmp_path, argv, time.time_ns()))
     assert outcome.num_processes == 4
     assert outcome.parameters == {"output": {"folder": "."}}
-    results = Results(ran_here(tmp_path, [], time.time_ns()))
+    results = Results(ended_now(tmp_path, [], time.time_ns()))
     assert results.text(tmp_path / ("f" * 300)) is None
     assert results.notes[0].endswith("is not there")
     (tmp_path / "no.yaml").write_text("a: !!int ''")
@@ -260,14 +260,14 @@ def test_places_that_cannot_be_looked_at(tmp_path: Path) -> None:
     assert results.notes[1].endswith("is not valid YAML")
 
 
-@pytest.mark.parametrize("words", [["model.name=y", "model=x"], ["model=x", "model.name=y"]])
-def test_a_name_that_is_a_value_and_a_group(tmp_path: Path, words: list[str]) -> None:
-    """In whatever order, and in each way to give parameters, none is lost."""
-    given = [f"++workload.{word}" for word in words]
-    outcome = load("dlio").outcome(ran_here(tmp_path, ["dlio_benchmark", *given], time.time_ns()))
+@pytest.mark.parametrize("pairs", [["model.name=y", "model=x"], ["model=x", "model.name=y"]])
+def test_a_name_that_is_a_value_and_a_group(tmp_path: Path, pairs: list[str]) -> None:
+    """Both parameters are kept, in any order, and for each way to give parameters."""
+    given = [f"++workload.{pair}" for pair in pairs]
+    outcome = load("dlio").outcome(ended_now(tmp_path, ["dlio_benchmark", *given], time.time_ns()))
     assert outcome.parameters == {"model": "x", "model.name": "y"}
-    argv = ["mlpstorage", "training", "run", f"--params={words[0]}", "--params", words[1]]
-    assert load("training").outcome(ran_here(tmp_path, argv, time.time_ns())).parameters == outcome.parameters
+    argv = ["mlpstorage", "training", "run", f"--params={pairs[0]}", "--params", pairs[1]]
+    assert load("training").outcome(ended_now(tmp_path, argv, time.time_ns())).parameters == outcome.parameters
 
 
 ODD = st.recursive(
@@ -291,12 +291,12 @@ ODD = st.recursive(
 )
 @settings(max_examples=25, deadline=None)
 @given(odd=ODD, choose=st.randoms(use_true_random=False))
-def test_no_output_makes_an_adapter_fail(
+def test_adapters_accept_any_output(
     tmp_path_factory: pytest.TempPathFactory, case: str, file: str, odd: Any, choose: Any
 ) -> None:
-    """Whatever stands in place of any part of a result file, there is an outcome, and it can be stored."""
+    """Whatever replaces a part of a result file, the adapter gives an outcome that can be stored."""
     cwd = tmp_path_factory.mktemp("odd") / "cwd"
-    ran = lay_out(json.loads((DATA / case / "case.json").read_text()), DATA / case, cwd)
+    ran = write_case(json.loads((DATA / case / "case.json").read_text()), DATA / case, cwd)
     path = cwd / file
     document = json.loads(path.read_text()) if path.exists() else {"workload": {"model": {"name": "x"}, "workflow": {}}}
     document, at = {"": copy.deepcopy(document)}, ""
@@ -324,7 +324,7 @@ def workload(*argv: str, **options: Any) -> subprocess.Popen[str]:
 
 
 def test_workload(tmp_path: Path) -> None:
-    """It works for the given time, prints what it did, and leaves no files; marks without a recorder are ignored."""
+    """It runs for the given time, prints a summary and leaves no files; marks without a recorder are ignored."""
     process = workload(
         "--seconds", "1", "--size", "4", "--directory", str(tmp_path), env={**os.environ, "ROLLBOOK_SOCKET": ""}
     )
@@ -337,8 +337,8 @@ def test_workload(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_workload_without_a_recorder_goes_on(tmp_path: Path) -> None:
-    """A recorder that is gone costs a message for each mark, not the work."""
+def test_workload_without_a_recorder(tmp_path: Path) -> None:
+    """If the recorder is gone, each mark prints a message, and the workload continues."""
     process = workload(
         "--seconds",
         "1",
@@ -355,7 +355,7 @@ def test_workload_without_a_recorder_goes_on(tmp_path: Path) -> None:
 
 
 def test_workload_ended_early_leaves_nothing(tmp_path: Path) -> None:
-    """SIGTERM ends it, and what it wrote is gone."""
+    """SIGTERM ends it, and its files are deleted."""
     process = workload("--seconds", "60", "--size", "4", "--directory", str(tmp_path))
     until(lambda: list(tmp_path.glob("*/large")))
     process.terminate()
@@ -368,16 +368,18 @@ def test_workload_ended_early_leaves_nothing(tmp_path: Path) -> None:
     ("argv", "code"),
     [(["--seconds", "0"], 2), (["--size", "x"], 2), (["--size", "65536"], 2), (["--directory", "/nonexistent"], 1)],
 )
-def test_workload_refuses(tmp_path: Path, argv: list[str], code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lengths and sizes have bounds, the directory must be there, and the file must fit twice."""
+def test_workload_rejects_invalid_options(
+    tmp_path: Path, argv: list[str], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Time and size have limits, the directory must exist, and the file must fit twice."""
     from rollbook import workload as module
 
-    def little(path: Path) -> types.SimpleNamespace:
+    def little_space(path: Path) -> types.SimpleNamespace:
         path.stat()
         return types.SimpleNamespace(free=1 << 30)
 
     monkeypatch.setattr(sys, "argv", ["workload", "--directory", str(tmp_path), *argv])
-    monkeypatch.setattr(shutil, "disk_usage", little)
+    monkeypatch.setattr(shutil, "disk_usage", little_space)
     with pytest.raises(SystemExit) as ended:
         module.main()
     assert ended.value.code == code

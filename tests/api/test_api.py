@@ -1,4 +1,4 @@
-"""The Python interface: the examples of its page run, and what goes wrong in a block leaves a record all the same."""
+"""The Python interface: the examples of its page run, and errors in a block still leave a record."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
 def test_examples_run(tmp_path: Path) -> None:
-    """All of them, one after the other, as they stand; each has its own names, and all share the imports."""
+    """All examples run unchanged in one process, each in its own namespace."""
     assert len(EXAMPLES) >= 6
     code = "import gc, sys\nfor example in sys.argv[1:]:\n    exec(example, {'__name__': '__main__'})\n    gc.collect()"
     argv = [sys.executable, "-W", "error::ResourceWarning", "-c", code, *EXAMPLES]
@@ -40,7 +40,7 @@ def test_examples_run(tmp_path: Path) -> None:
 
 
 def test_an_exception_in_the_block(tmp_path: Path) -> None:
-    """It goes on its way, and the record is there."""
+    """The exception reaches the caller, and the record is complete."""
     with (
         pytest.raises(ZeroDivisionError),
         rollbook.record(results_dir=tmp_path, interval=0, report=False) as recording,
@@ -50,14 +50,14 @@ def test_an_exception_in_the_block(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("interval", [0.05, -1.0, float("nan"), 1e9])
-def test_intervals(tmp_path: Path, interval: float) -> None:
-    """Those that make no sense are refused before there is anything on the disk."""
+def test_invalid_intervals(tmp_path: Path, interval: float) -> None:
+    """They are rejected before anything is written."""
     with pytest.raises(UsageError, match="the interval must be"):
         rollbook.record(results_dir=tmp_path / "out", interval=interval)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_results_directory_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_results_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message has the reason."""
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(UsageError, match=f"cannot write to {tmp_path}: Permission denied"):
@@ -65,8 +65,8 @@ def test_a_results_directory_that_cannot_be_written(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("kind", ["a/b", "../x", "", ".", "a b"])
-def test_kinds(tmp_path: Path, kind: str) -> None:
-    """They become names of files and directories, and never lead elsewhere."""
+def test_invalid_types(tmp_path: Path, kind: str) -> None:
+    """The type is part of file and directory names, so others are rejected before anything is written."""
     with pytest.raises(UsageError, match="is not a type of record"):
         rollbook.record(results_dir=tmp_path / "out", type=kind)
     assert not (tmp_path / "out").exists()
@@ -91,18 +91,18 @@ def test_kinds(tmp_path: Path, kind: str) -> None:
         (lambda: rollbook.record(sign="nowhere"), "cannot sign with nowhere"),
     ],
 )
-def test_what_cannot_be_asked_for(
+def test_invalid_arguments(
     call: Callable[[], object], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is one of our own errors, whatever it is."""
+    """All invalid arguments raise a `RollbookError`, and no record is written."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RollbookError, match=message):
         call()
     assert not list(tmp_path.glob("results/*/*"))
 
 
-def test_a_text_is_one_word(tmp_path: Path) -> None:
-    """Not as many as it has letters: a source, a table, an option of ssh."""
+def test_bare_string_is_one_item(tmp_path: Path) -> None:
+    """A bare string is one source, one table or one option of ssh, not a list of characters."""
     assert rollbook.snapshot(sources="meminfo").hosts[0].facts.keys() == {"meminfo"}
     assert (
         Options.of(ssh_options="Port=1")
@@ -116,7 +116,7 @@ def test_a_text_is_one_word(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_inside_a_running_loop(tmp_path: Path) -> None:
-    """As in a notebook: what waits for an end of its own says what to use there, and that works."""
+    """`run` raises an error that suggests `asyncio.to_thread`, which works."""
 
     async def main() -> None:
         with pytest.raises(UsageError, match=r"await asyncio\.to_thread\(rollbook\.run, "):
@@ -128,8 +128,8 @@ def test_inside_a_running_loop(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_a_recording_that_never_began_leaves_nothing(tmp_path: Path) -> None:
-    """One that is not entered has no place yet; one that cannot be is put away."""
+def test_recording_that_did_not_start_leaves_no_files(tmp_path: Path) -> None:
+    """A recording has no path before it is entered; one that cannot start leaves no files."""
     waiting = rollbook.record(results_dir=tmp_path)
     with pytest.raises(UsageError, match="when the `with` block is entered"):
         _ = waiting.path
@@ -138,22 +138,20 @@ def test_a_recording_that_never_began_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*/*"))
 
 
-def test_a_start_that_fails_by_a_mistake_of_ours_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever the error is: nothing was recorded."""
+def test_internal_error_at_the_start_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error reaches the caller, and no files are left."""
 
-    def slip(_: Recorder) -> None:
+    def fail(_: Recorder) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Recorder, "__aenter__", slip)
+    monkeypatch.setattr(Recorder, "__aenter__", fail)
     with pytest.raises(ZeroDivisionError), rollbook.record(results_dir=tmp_path):
         pass
     assert not list(tmp_path.glob("*/*"))
 
 
 def test_a_recording_is_entered_once(tmp_path: Path) -> None:
-    """Neither inside of its own block, nor again afterwards; the one record is whole."""
+    """It cannot be entered again, inside of its block or after it; the record is complete."""
 
     async def again(recording: Recording) -> None:
         async with recording:
@@ -170,15 +168,15 @@ def test_a_recording_is_entered_once(tmp_path: Path) -> None:
     assert recording.record.hosts.end[0].status == "complete"
 
 
-def test_paths_are_words_of_a_command(tmp_path: Path) -> None:
-    """And stand in the record as text."""
+def test_paths_and_bytes_in_a_command(tmp_path: Path) -> None:
+    """They are accepted as arguments and recorded as text."""
     argv: list[str | bytes | Path] = [Path("/bin/sh"), "-c", 'test "$0" = here', b"here"]
     recording = rollbook.run(argv, results_dir=tmp_path, interval=0, report=False)
     assert (recording.exit_code, recording.argv) == (0, ["/bin/sh", "-c", 'test "$0" = here', "here"])
 
 
 def test_a_journal_that_fails_as_the_command_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The exit code is the command's, and what was recorded is made a record of."""
+    """The exit code is that of the command, and the record is finished."""
     end = Recorder.end
 
     async def fail(self: Recorder, *, facts: bool, seconds: float | None = None) -> None:
@@ -193,7 +191,7 @@ def test_a_journal_that_fails_as_the_command_ends(tmp_path: Path, monkeypatch: p
 
 
 def test_marks(tmp_path: Path) -> None:
-    """From threads and from the loop; the time is that of the call. Outside of the block, and without a name, none."""
+    """Threads and the loop can set marks, with the time of the call; invalid names and calls outside the block fail."""
 
     async def main() -> rollbook.Record:
         async with rollbook.record(results_dir=tmp_path, interval=0, report=False) as recording:
@@ -221,8 +219,8 @@ def test_marks(tmp_path: Path) -> None:
         outside.mark("too late")
 
 
-def test_a_mark_without_a_recorder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Outside of a run it is a mistake; a recorder that is gone is another matter, and no failure of the command."""
+def test_mark_without_a_recorder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Outside of a run it is a usage error; if the recorder is gone, the command warns and exits with status 0."""
     monkeypatch.delenv("ROLLBOOK_SOCKET", raising=False)
     with pytest.raises(UsageError):
         rollbook.mark("x")
@@ -239,22 +237,22 @@ def test_a_mark_without_a_recorder(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert (done.returncode, "printable" in done.stderr) == (2, True)
 
 
-def test_a_command_outside_of_the_main_thread(tmp_path: Path) -> None:
-    """There are no signals to handle there, and nothing else is different."""
-    got: list[int | None] = []
+def test_command_outside_of_the_main_thread(tmp_path: Path) -> None:
+    """Signals cannot be handled there; the exit code is recorded as usual."""
+    exit_codes: list[int | None] = []
 
     def work() -> None:
         recording = rollbook.run(["sh", "-c", "exit 4"], results_dir=tmp_path, interval=0, report=False)
-        got.extend([recording.exit_code, recording.record.metadata["exit_code"]])
+        exit_codes.extend([recording.exit_code, recording.record.metadata["exit_code"]])
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert got == [4, 4]
+    assert exit_codes == [4, 4]
 
 
-def test_forms_that_are_not_there(tmp_path: Path) -> None:
-    """They are said with those that are."""
+def test_invalid_exports(tmp_path: Path) -> None:
+    """Unknown formats, tables for a format without tables, and unwritable paths are errors; valid exports work."""
     with rollbook.record(results_dir=tmp_path, interval=0.2, report=False) as recording:
         time.sleep(0.5)
     with pytest.raises(UsageError, match="unknown format 'xlsx'"):
@@ -269,8 +267,8 @@ def test_forms_that_are_not_there(tmp_path: Path) -> None:
     assert rollbook.open_record(str(recording.path)).path == recording.path
 
 
-def test_rows_that_cannot_be_given(tmp_path: Path) -> None:
-    """As on the command line, where JSON has the same rows."""
+def test_query_errors_equal_those_of_the_command(tmp_path: Path) -> None:
+    """Rows that JSON cannot represent raise the same error in Python and on the command line."""
     with rollbook.record(results_dir=tmp_path, interval=0, report=False) as recording:
         pass
     for sql, message in (

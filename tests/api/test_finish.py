@@ -1,4 +1,4 @@
-"""The end of a record: every part is made, one that fails costs no other, and the raw log goes only when proven."""
+"""Finishing a record: a failed part does not affect others, and the raw log is deleted only after verification."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ from tests.support.records import host_results
 KEYS = """benchmark_type model command run_datetime num_processes accelerator result_dir parameters override_parameters
     system_info cluster_information cluster_snapshots timeseries_data runtime verification executed_command
     command_output_files args invocation_start_time invocation_end_time end_datetime provenance_file metrics"""
-OURS = """exit_code coverage result_files notes phases phase_statistics verification_text verification_missing
+OWN_KEYS = """exit_code coverage result_files notes phases phase_statistics verification_text verification_missing
     verification_round label host_names"""
 NAMES = ("cpuinfo", "meminfo", "loadavg", "identity")  # few: the time to finish a record grows with its tables
 MORE = (*NAMES, "diskstats", "net_dev", "vmstat", "stat")
 
 
-def recorded(raw: Path, names: tuple[str, ...]) -> Path:
-    """The journal of a short recording of this machine, of eight beats or, if that is busy, a few more."""
+def record_journal(raw: Path, names: tuple[str, ...]) -> Path:
+    """Record this machine for eight beats, or a few more if it is busy; returns the journal."""
     record_this_machine(raw, 8, 0.1, names, type="generic", stamp="20260101_000000", args={"hosts": ["here"]})
     return raw
 
 
 @pytest.fixture(scope="module")
 def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A journal for all tests that need no other."""
-    return recorded(tmp_path_factory.mktemp("journal") / "raw", NAMES)
+    """A journal that tests share."""
+    return record_journal(tmp_path_factory.mktemp("journal") / "raw", NAMES)
 
 
 def beats_of(journal: Path) -> int:
@@ -59,7 +59,7 @@ def beats_of(journal: Path) -> int:
 
 @pytest.fixture(scope="module")
 def beats(journal: Path) -> int:
-    """How many beats the journal for all tests has."""
+    """How many beats the shared journal has."""
     return beats_of(journal)
 
 
@@ -77,11 +77,11 @@ def table_rows(path: Path) -> int:
 
 
 def test_metadata_keys(tmp_path: Path) -> None:
-    """The keys that MLPerf Storage's readers know, ours beside them, and nothing that is not true."""
+    """The metadata has exactly the keys of MLPerf Storage and Rollbook's own, and agrees with timeseries.json."""
     record = tmp_path / "record"
-    beats = beats_of(recorded(record / "raw", MORE))
+    beats = beats_of(record_journal(record / "raw", MORE))
     run = finish(record, report=False)
-    assert run.metadata.keys() == {*KEYS.split(), *OURS.split()}
+    assert run.metadata.keys() == {*KEYS.split(), *OWN_KEYS.split()}
     assert run.metadata == Record.open(record).metadata
     about = run.metadata["timeseries_data"]
     written = json.loads((record / about["file"]).read_bytes())
@@ -111,7 +111,7 @@ def test_the_tables_are_opened_and_read_once(record: Path, monkeypatch: pytest.M
     assert calls == ["connect", "_grids_of"]
 
 
-def test_a_long_series_is_not_written_twice(record: Path, beats: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_timeseries_is_not_written(record: Path, beats: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """If timeseries.json would be too large, the metadata name no file."""
     monkeypatch.setattr(api, "MOST_SAMPLES", 7)
     about = finish(record, report=False).metadata["timeseries_data"]
@@ -119,8 +119,8 @@ def test_a_long_series_is_not_written_twice(record: Path, beats: int, monkeypatc
     assert not list(record.glob("*_timeseries.json"))
 
 
-def test_the_raw_log_goes_when_the_tables_are_proven(record: Path, beats: int) -> None:
-    """And what reads the record needs it no more."""
+def test_raw_log_is_deleted_after_verification(record: Path, beats: int) -> None:
+    """The record can be opened without the raw log."""
     finish(record, drop_raw=True, report=False)
     assert not (record / "raw").exists()
     assert not (record / ".again").exists()
@@ -143,26 +143,28 @@ def _rewritten(path: Path, sql: str) -> None:
     new.replace(path)
 
 
-def _cut(path: Path) -> None:
+def _truncated(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-10])
 
 
-def _gone(path: Path) -> None:
+def _deleted(path: Path) -> None:
     path.unlink()
 
 
-@pytest.mark.parametrize("harm", [_row_missing, _value_changed, _cut, _gone], ids=lambda harm: harm.__name__[1:])
-def test_the_raw_log_stays_when_a_table_is_not_right(
-    record: Path, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], None]
+@pytest.mark.parametrize(
+    "damage", [_row_missing, _value_changed, _truncated, _deleted], ids=lambda damage: damage.__name__[1:]
+)
+def test_raw_log_is_kept_if_a_table_is_wrong(
+    record: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None]
 ) -> None:
-    """Whatever happened to a table between its making and the end."""
+    """If a table changed after it was written, the raw log is kept, and finishing again repairs the table."""
 
-    def harmed(path: Path) -> Any:
+    def derive_and_damage(path: Path) -> Any:
         made = derive(path)
-        harm(path / "series" / "loadavg.parquet")
+        damage(path / "series" / "loadavg.parquet")
         return made
 
-    monkeypatch.setattr(api, "derive", harmed)
+    monkeypatch.setattr(api, "derive", derive_and_damage)
     notes = finish(record, drop_raw=True, report=False).metadata["notes"]
     assert any(note.startswith("raw: kept") and "back" in note for note in notes)
     monkeypatch.undo()
@@ -171,8 +173,8 @@ def test_the_raw_log_stays_when_a_table_is_not_right(
     assert not (record / "raw").exists()
 
 
-def test_the_raw_log_with_facts_that_no_parser_knows_stays(tmp_path: Path) -> None:
-    """Their text is nowhere else."""
+def test_raw_log_is_kept_if_facts_cannot_be_parsed(tmp_path: Path) -> None:
+    """Only the raw log has their text."""
     script = Script(tmp_path / "raw", ["a"], ["loadavg", "uptime"])
     script.connect()
     for number, text in ((0, "1.5 0.1 0.2 1/2 3\n"), (1, "a new form\n")):
@@ -185,8 +187,8 @@ def test_the_raw_log_with_facts_that_no_parser_knows_stays(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("end", "why"), [(-1, "damaged"), (-200, "the collector died")])
-def test_the_raw_log_of_a_death_stays(record: Path, end: int, why: str) -> None:
-    """What is missing from a cut or damaged journal is to be seen there alone."""
+def test_raw_log_of_a_damaged_journal_is_kept(record: Path, end: int, why: str) -> None:
+    """Only the raw log shows what a truncated or damaged journal lacks."""
     segment = record / "raw" / "000001.seg"
     segment.write_bytes(segment.read_bytes()[:end])
     notes = finish(record, drop_raw=True, report=False).metadata["notes"]
@@ -194,8 +196,8 @@ def test_the_raw_log_of_a_death_stays(record: Path, end: int, why: str) -> None:
     assert segment.exists()
 
 
-def test_a_part_that_fails_costs_no_other(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is wrong with the rules, the rest is there, and a note says so."""
+def test_failed_part_does_not_affect_others(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the checks fail, the other parts are written, and a note has the error."""
 
     def fail(_: Any) -> None:
         raise ZeroDivisionError("no rule divides by nothing")
@@ -223,7 +225,7 @@ READERS = [
     ("killed", "argv"),
     [
         *(("while recording", argv) for argv in READERS),
-        # What readers share finds out how far the collector came.
+        # All readers share the code that detects this state, so two of them are enough.
         *(
             (killed, argv)
             for killed in ("while finishing", "before the manifest")
@@ -232,26 +234,26 @@ READERS = [
     ],
     ids=lambda value: value if isinstance(value, str) else value[0],
 )
-def test_an_unfinished_record_is_finished_by_who_reads_it(
+def test_reading_finishes_an_unfinished_record(
     record: Path, tmp_path: Path, argv: list[str], killed: str, beats: int
 ) -> None:
-    """Also where the collector died between the tables and the metadata, or between those and the manifest."""
+    """This includes a recorder that was killed before it wrote the metadata, or before the manifest."""
     if killed == "while finishing":
         derive(record)
     if killed == "before the manifest":
         finish(record, report=False)
         (record / "manifest.json").unlink()
     assert is_unfinished(record)
-    words = [word.format(record=record, out=tmp_path / "out") for word in argv]
-    done = CliRunner().invoke(cli, words, catch_exceptions=False)
+    arguments = [argument.format(record=record, out=tmp_path / "out") for argument in argv]
+    done = CliRunner().invoke(cli, arguments, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     assert not is_unfinished(record)
     assert (record / "manifest.json").exists()
     assert table_rows(record / "series" / "loadavg.parquet") == beats
 
 
-def test_a_record_that_cannot_be_finished_says_why(tmp_path: Path) -> None:
-    """A journal without an entry, and a directory that is none."""
+def test_record_that_cannot_be_finished(tmp_path: Path) -> None:
+    """The error reports an unreadable journal, or a directory that is not a record."""
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "000001.seg").write_bytes(b"RBJ1 not really")
     with pytest.raises(RecordError, match="no journal that can be read"):
@@ -280,18 +282,18 @@ def test_a_signed_record_stays_signed(record: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["[1]", "[" * 100_000, "{"])
-def test_metadata_that_are_none(tmp_path: Path, text: str) -> None:
-    """A record that is damaged says so."""
+def test_invalid_metadata(tmp_path: Path, text: str) -> None:
+    """The error names the damaged file."""
     (tmp_path / "generic_metadata.json").write_text(text)
     with pytest.raises(RecordError, match=r"generic_metadata\.json"):
         Record.open(tmp_path)
 
 
-def test_what_was_asked_for_is_kept(tmp_path: Path) -> None:
-    """Slots and users are in the journal, also of hosts that gave nothing; one without them is read too."""
+def test_slots_and_users_are_kept(tmp_path: Path) -> None:
+    """Slots and users come from the journal, even for hosts without data; journals without them can be read."""
     more: list[dict[str, Any]] = [{"slots": {"a": 8}, "users": {"b": "ada"}}, {}]
-    for number, said in enumerate(more):
-        begin = begin_of(["a", "b"], Plan(()), 0, stamp="20260101_000000", argv=[], **said)
+    for number, options in enumerate(more):
+        begin = begin_of(["a", "b"], Plan(()), 0, stamp="20260101_000000", argv=[], **options)
         with Journal(tmp_path / str(number) / "raw", begin) as journal:
             journal.event({"event": "end"})
     first, second = (finish(tmp_path / name, report=False).hosts.start for name in ("0", "1"))
@@ -299,16 +301,16 @@ def test_what_was_asked_for_is_kept(tmp_path: Path) -> None:
     assert [(host.user, host.slots) for host in second] == [(None, None)] * 2
 
 
-def test_words_that_are_no_text_are_kept_as_far_as_they_go(tmp_path: Path) -> None:
-    """A path among the arguments may be any bytes; the record is finished all the same."""
+def test_arguments_that_are_not_utf_8(tmp_path: Path) -> None:
+    """A path in the arguments may be any bytes: invalid ones are replaced, and the record is finished."""
     begin = begin_of([], Plan(()), 0, type="generic", stamp="20260101_000000", args={"hostfile": ["hosts\udcff"]})
     with Journal(tmp_path / "raw", begin) as journal:
         journal.event({"event": "end"})
     assert finish(tmp_path, report=False).metadata["args"] == {"hostfile": ["hosts\ufffd"]}
 
 
-@pytest.mark.parametrize(("wanted", "told"), [(True, True), (False, False), (None, False)])
-def test_end_facts_that_were_wanted_and_are_not_there(tmp_path: Path, wanted: bool | None, told: bool) -> None:
+@pytest.mark.parametrize(("wanted", "is_partial"), [(True, True), (False, False), (None, False)])
+def test_missing_end_facts(tmp_path: Path, wanted: bool | None, is_partial: bool) -> None:
     """Missing end facts make the host partial; end facts that were skipped on request are a note."""
     script = Script(tmp_path / "raw", ["a"], ["loadavg"], type="generic", stamp="20260101_000000")
     script.connect()
@@ -319,15 +321,15 @@ def test_end_facts_that_were_wanted_and_are_not_there(tmp_path: Path, wanted: bo
         script.journal.event({"event": "end facts", "wanted": wanted})
     script.close()
     run = finish(tmp_path, report=False)
-    assert [host.status for host in run.hosts.end] == (["failed"] if told else [])
+    assert [host.status for host in run.hosts.end] == (["failed"] if is_partial else [])
     assert any("skipped" in note for note in run.metadata["notes"]) == (wanted is False)
     assert [(host.status, host.reason[:11]) for host in run.hosts.outcome] == (
-        [("partial", "at the end:")] if told else [("complete", "")]
+        [("partial", "at the end:")] if is_partial else [("complete", "")]
     )
 
 
-def test_a_run_time_is_the_commands(tmp_path: Path) -> None:
-    """Not that of the snapshots around it; and words are quoted so that a shell reads them again."""
+def test_runtime_is_that_of_the_command(tmp_path: Path) -> None:
+    """The runtime is the time of the command alone, and the command line is quoted for a shell."""
     begin = begin_of([], Plan(()), 0, type="generic", stamp="20260101_000000", argv=["sh", "-c", "exit 3"])
     with Journal(tmp_path / "raw", begin) as journal:
         journal.event({"event": "command", "state": "started"})
@@ -339,16 +341,16 @@ def test_a_run_time_is_the_commands(tmp_path: Path) -> None:
     assert 0 < metadata["runtime"] < 5
 
 
-def test_a_command_whose_end_is_lost(tmp_path: Path) -> None:
-    """It has neither an exit status nor a run time among its results."""
+def test_command_without_an_end(tmp_path: Path) -> None:
+    """The metadata has neither an exit status nor metrics."""
     with Journal(tmp_path / "raw", begin_of([], Plan(()), 0, type="generic", stamp="20260101_000000")) as journal:
         journal.event({"event": "command", "state": "started"})
     metadata = finish(tmp_path, report=False).metadata
     assert (metadata["exit_code"], metadata["metrics"]) == (None, {})
 
 
-def test_a_command_whose_start_is_lost(tmp_path: Path) -> None:
-    """It ran since the recording began, as far as anybody knows."""
+def test_command_without_a_start(tmp_path: Path) -> None:
+    """The runtime counts from the start of the recording."""
     with Journal(tmp_path / "raw", begin_of([], Plan(()), 0, type="generic", stamp="20260101_000000")) as journal:
         journal.event({"event": "command", "state": "ended", "code": 3})
         journal.event({"event": "end"})
@@ -356,8 +358,8 @@ def test_a_command_whose_start_is_lost(tmp_path: Path) -> None:
     assert (metadata["exit_code"], 0 < metadata["runtime"] < 5) == (3, True)
 
 
-def test_each_way_is_named_once() -> None:
-    """Hosts that were reached in two ways at the start, and in one of them at the end."""
+def test_each_transport_is_named_once() -> None:
+    """Hosts were reached by two transports at the start, and by one of them at the end."""
     memory = {"meminfo": {"total_kib": 9, "kib": {"MemTotal": 9}, "counts": {}}}
     start = host_results({"a": {**memory, "@method": "local"}, "b": {**memory, "@method": "ssh"}})
     assert snapshots(start, start[:1])["collection_method"] == "local+ssh"

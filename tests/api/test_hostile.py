@@ -1,4 +1,4 @@
-"""Records that someone else made: reading one writes nothing, blocks nowhere, and finishing one stays inside it."""
+"""Records of other users: reading them writes nothing and never blocks, and finishing them writes only inside."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def finished(finished_once: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished_once, tmp_path / "generic" / "20260101_000000"))
 
 
-def everything(root: Path) -> dict[str, tuple[int, int]]:
+def state_of(root: Path) -> dict[str, tuple[int, int]]:
     """Every path below a directory with its inode and time of change."""
     return {str(path): (path.lstat().st_ino, path.lstat().st_ctime_ns) for path in [root, *root.rglob("*")]}
 
@@ -76,12 +76,12 @@ def everything(root: Path) -> dict[str, tuple[int, int]]:
         {"type": "..", "stamp": "x/../../escaped"},
     ],
 )
-def test_the_journal_chooses_no_file_name(tmp_path: Path, begin: dict[str, str]) -> None:
+def test_journal_cannot_choose_file_names(tmp_path: Path, begin: dict[str, str]) -> None:
     """Files are named after the directory, whatever the journal contains."""
     record = journal_with(tmp_path / "results" / "generic" / "20260101_000000", ["loadavg"], **begin)
-    before = everything(tmp_path).keys()
+    before = state_of(tmp_path).keys()
     finish(record, report=False)
-    assert {path for path in everything(tmp_path) if path not in before and not path.startswith(str(record))} == set()
+    assert {path for path in state_of(tmp_path) if path not in before and not path.startswith(str(record))} == set()
     assert (record / "generic_20260101_000000_metadata.json").is_file()
 
 
@@ -97,7 +97,7 @@ def test_the_journal_chooses_no_file_name(tmp_path: Path, begin: dict[str, str])
     ],
     ids=str,
 )
-def test_a_journal_begins_with_odd_values(unfinished: Path, odd: dict[str, object]) -> None:
+def test_journal_that_begins_with_odd_values(unfinished: Path, odd: dict[str, object]) -> None:
     """A record with values that no recorder writes is finished, with its facts."""
     [segment] = (unfinished / "raw").glob("*.seg")
     first = next(iter(Reader(unfinished / "raw")))
@@ -141,7 +141,7 @@ def test_malformed_events_affect_only_themselves(unfinished: Path) -> None:
 
 
 def test_finishing_follows_no_symlink(unfinished: Path, tmp_path: Path) -> None:
-    """A link in the place of a directory is rejected by name; one in the place of a file is replaced."""
+    """A symlink instead of a directory is rejected by name; a symlink instead of a file is replaced."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "file").write_text("untouched")
@@ -158,23 +158,23 @@ def test_finishing_follows_no_symlink(unfinished: Path, tmp_path: Path) -> None:
 
 
 def test_reading_never_writes_to_the_record_of_another(unfinished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only its owner finishes a record that is opened; others get an error, and nothing changes."""
-    before = everything(unfinished)
+    """Only the owner of a record finishes it by opening it; others get an error, and nothing changes."""
+    before = state_of(unfinished)
     monkeypatch.setattr(os, "geteuid", lambda: unfinished.stat().st_uid + 1)
     for verb in (rollbook.open_record, rollbook.check, lambda path: rollbook.query(path, "SELECT 1")):
         with pytest.raises(RecordError, match="not finished; only its owner"):
             verb(unfinished)
-    assert everything(unfinished) == before
+    assert state_of(unfinished) == before
     monkeypatch.undo()
     assert open_record(unfinished).hosts.start[0].status == "complete"
-    finished = everything(unfinished)
+    finished = state_of(unfinished)
     monkeypatch.setattr(os, "geteuid", lambda: unfinished.stat().st_uid + 1)
     assert rollbook.query(unfinished, "SELECT count(*) AS n FROM hosts") == [{"n": 1}]
     rollbook.check(unfinished)
     rollbook.verify(unfinished)
     with pytest.raises(RecordError, match=r"belongs to uid .* write the page elsewhere"):
         rollbook.write_report(unfinished)
-    assert everything(unfinished) == finished
+    assert state_of(unfinished) == finished
 
 
 def _fifo(path: Path) -> None:
@@ -190,7 +190,7 @@ def _endless(path: Path) -> None:
 def test_special_files_are_rejected_by_name(
     finished: Path, plant: Callable[[Path], None], what: str, name: str
 ) -> None:
-    """A FIFO would block for ever, a link to /dev/zero would fill the memory."""
+    """A FIFO would block forever, a symlink to /dev/zero would fill the memory."""
     path = next(finished.glob("*_metadata.json")) if name == "metadata" else finished / name
     path.unlink()
     plant(path)
@@ -208,7 +208,7 @@ def test_a_fifo_as_journal(unfinished: Path) -> None:
 
 
 def test_a_document_that_is_too_large_is_not_read(finished: Path) -> None:
-    """Its size is checked first: it takes no memory."""
+    """Its size is checked first, so it needs no memory."""
     os.truncate(finished / "hosts.json", 1 << 40)
     with pytest.raises(RecordError, match=r"hosts\.json is larger than 1024 MiB"):
         open_record(finished)
@@ -229,8 +229,8 @@ def test_yaml_aliases_do_not_explode(tmp_path: Path) -> None:
         read_yaml(path)
 
 
-def test_only_one_process_finishes(unfinished: Path) -> None:
-    """Three that open the same record at once all get it."""
+def test_parallel_readers_of_an_unfinished_record(unfinished: Path) -> None:
+    """Three processes that open the same record in parallel all read the same rows."""
     code = "import sys, rollbook; print(rollbook.query(sys.argv[1], 'SELECT count(*) AS n FROM loadavg'))"
     argv = [sys.executable, "-c", code, str(unfinished)]
     started = [subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""What notebooks need: calls inside a running event loop, frames from SQL, and objects that show themselves."""
+"""Notebooks: calls inside a running event loop, data frames from SQL, and HTML of records and comparisons."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rollbook.sql.grids import open_tables
 
 @pytest.fixture(scope="module")
 def record(tmp_path_factory: pytest.TempPathFactory) -> rollbook.Record:
-    """A record of a short run whose name would be markup."""
+    """A record of a short run whose name contains markup."""
     results = tmp_path_factory.mktemp("notebook")
     return rollbook.run(["sleep", "1.5"], name="<b>x", results_dir=results, interval=0.2, report=False).record
 
@@ -40,7 +40,7 @@ def test_snapshot_inside_a_running_loop() -> None:
 
 
 def test_sql_gives_a_relation(record: rollbook.Record) -> None:
-    """The relation outlives the call, and gives frames; only one SELECT is allowed, and no other file can be read."""
+    """The relation stays valid and gives data frames; only one SELECT is allowed, and no other file can be read."""
     found = record.sql("SELECT host, count(*) AS beats FROM rates GROUP BY host")
     assert found.columns == ["host", "beats"]
     ((_, beats),) = found.fetchall()
@@ -53,8 +53,8 @@ def test_sql_gives_a_relation(record: rollbook.Record) -> None:
         record.sql("SELECT * FROM read_text('/etc/hostname')")
 
 
-def test_records_and_comparisons_show_themselves(record: rollbook.Record, tmp_path: Path) -> None:
-    """As tables in which texts are never markup, with the charts that their pages show first."""
+def test_html_of_records_and_comparisons(record: rollbook.Record, tmp_path: Path) -> None:
+    """The HTML has tables with escaped texts, and the charts that the pages show first."""
     shown = record._repr_html_()
     assert "&lt;b&gt;x" in shown
     assert "<b>" not in shown
@@ -72,10 +72,10 @@ def test_records_and_comparisons_show_themselves(record: rollbook.Record, tmp_pa
     metrics = [row for row in compared.rows if row.kind == "metric"]  # fewer on an idle machine
     assert shown.count("<svg") == min(6, len(metrics)) > 0
     shutil.rmtree(other.path)
-    assert "<svg" not in compared._repr_html_(), "records may be gone"
+    assert "<svg" not in compared._repr_html_(), "without the records there are no charts"
 
 
-def test_lines() -> None:
+def test_lines_of_a_chart() -> None:
     """A gap stays a gap, a sample without neighbours is a dot, and peaks of many samples survive in the band."""
     shown = figure("a < b", "%", 10.0, [([1.0, 2.0, math.nan, 4.0], "red")])
     assert re.findall(r'd="([^"]*)" fill="none"', shown) == ["M0.0,76.5L100.0,57.0M300.0,18.0h0"]
@@ -90,7 +90,7 @@ def test_lines() -> None:
 
 
 def test_a_record_without_samples(tmp_path: Path) -> None:
-    """It has no charts."""
+    """Its HTML has a table and no charts."""
     shown = rollbook.run(["true"], results_dir=tmp_path, interval=0, report=False).record._repr_html_()
     assert "<table>" in shown
     assert "<svg" not in shown

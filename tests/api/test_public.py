@@ -1,4 +1,4 @@
-"""The public names: what is not here may change without notice, what is here may not."""
+"""The public names: they must not change; all others may change without notice."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ PUBLIC = {
 @pytest.mark.parametrize("module", PUBLIC)
 def test_names(module: str) -> None:
     """Each package exports exactly these names, and has them."""
-    there = importlib.import_module(module)
-    assert sorted(there.__all__) == sorted(PUBLIC[module].split())
-    for name in there.__all__:
-        assert getattr(there, name) is not None
+    package = importlib.import_module(module)
+    assert sorted(package.__all__) == sorted(PUBLIC[module].split())
+    for name in package.__all__:
+        assert getattr(package, name) is not None
 
 
 def test_every_error_is_public() -> None:
@@ -77,12 +77,12 @@ def test_errors_are_in_one_module() -> None:
 
 
 def is_exception(one: object) -> bool:
-    """Whether a class is raised."""
+    """Whether an object is an exception class."""
     return isinstance(one, type) and issubclass(one, BaseException)
 
 
 def test_keywords_are_those_of_the_settings() -> None:
-    """A keyword that is typed is a setting or an option of the transports, and every setting has its type."""
+    """Every typed keyword is a setting or a transport option, and every setting is a typed keyword."""
     internal = {"hosts", "options", "parts", "placement", "args", "label"}
     settings = {field.name for field in dataclasses.fields(Settings)} - internal | {"name", "tags", "note"}
     assert settings == RecordingOptions.__annotations__.keys() - TransportOptions.__annotations__.keys()
@@ -98,7 +98,7 @@ def test_keywords_are_those_of_the_settings() -> None:
     ],
 )
 def test_imports_stay_cheap(module: str, not_needed: str) -> None:
-    """What costs time to import comes only with what needs it."""
+    """Modules that are slow to import are imported only when they are needed."""
     code = f"import sys, {module}; print([name for name in {not_needed.split()} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -32,7 +32,7 @@ class Endless:
 
 
 class Late(Signals):
-    """Two signals are waiting, and a third one arrives just before each receiver is removed."""
+    """Two signals are pending, and a third one arrives just before a receiver is removed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,8 +57,8 @@ def test_a_third_signal_while_the_record_is_abandoned() -> None:
     assert (recording.abandoned, signals.late) == (1, 1)
 
 
-def test_a_failure_that_cannot_be_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reason is that of the issue report; the record is finished, and signing is not blamed."""
+def test_failed_bundle_is_not_a_signing_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error while the failure is examined is reported as the error of the bundle."""
 
     def fail(*_: object) -> None:
         raise RecordError("findings.json is not a valid document")

@@ -37,7 +37,7 @@ def snapshot(tmp_path: Path) -> Path:
 
 
 def check(path: Path, sets: Sets, *options: str) -> Result:
-    """The command over a snapshot of these hosts; errors of ours are raised."""
+    """Run the command on a snapshot of these hosts; exceptions other than SystemExit are raised."""
     path.write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", host_results(sets))))
     result = CliRunner().invoke(command, [str(path), *options])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
@@ -73,14 +73,14 @@ def test_text(snapshot: Path) -> None:
     assert "rules over 4 hosts in 1 group: 1 with findings, " in result.stderr
 
 
-def test_nothing_to_check(snapshot: Path) -> None:
-    """The summary says that there are no findings, and no hosts."""
+def test_no_findings_and_no_hosts(snapshot: Path) -> None:
+    """The summary reports that there are no findings, or no hosts."""
     assert check(snapshot, {"n[1-4]": GOOD}).stderr.splitlines()[-2] == "no findings"
     assert "rules over no hosts: 0 with findings, " in check(snapshot, {}).stderr.splitlines()[-1]
 
 
 def test_notes_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    """Notes are printed but do not count, and the summary does not say that there is nothing."""
+    """Notes are printed but not counted; the summary reports no findings of severity fail or warn."""
     note = Finding(message="a process waits", hosts=["n1"], severity="note", advice="Look.")
     show_findings(Findings.of("", [], [RuleResult(id="odd", outcome="pass", findings=[note])]))
     out, err = capsys.readouterr()
@@ -165,7 +165,7 @@ def test_expectations_and_baseline(snapshot: Path, tmp_path: Path) -> None:
     assert "clocksource: current jiffies-of-old -> tsc" in result.stdout
 
 
-def test_groups_as_typed(snapshot: Path) -> None:
+def test_groups_on_the_command_line(snapshot: Path) -> None:
     """Named groups are compared separately; invalid ones are rejected."""
     for options, why in ((["--group", "n1"], "NAME=HOSTS"), (["--group", "a=n1", "--group", "b=n[1-2]"], "two groups")):
         with pytest.raises(UsageError, match=why):
@@ -186,7 +186,7 @@ def test_explain_and_list() -> None:
         engine.rule("mtu")
 
 
-def test_this_machine_live() -> None:
+def test_live_local_host() -> None:
     """Without a record, live hosts are checked; a single host cannot differ."""
     argv = [*ROLLBOOK, "check", "--json"]
     document = json.loads(subprocess.run(argv, capture_output=True, check=False, timeout=60).stdout)
@@ -204,7 +204,7 @@ PLUGGED = Rule("site-rule", "warn", (), _always, Manual("A site's own.", "w", "e
 
 @pytest.fixture
 def plugged(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Entry points of a plug-in, as `module:name` texts to be filled in."""
+    """Values (`module:name`) of a plug-in's entry points; tests append to this list."""
     values: list[str] = []
 
     def entry_points(group: str) -> list[importlib.metadata.EntryPoint]:
@@ -218,7 +218,7 @@ def plugged(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def test_rules_of_other_packages(plugged: list[str], snapshot: Path) -> None:
-    """An entry point that is a rule is evaluated like any other."""
+    """A rule from an entry point is evaluated like a built-in rule."""
     plugged.append(f"{__name__}:PLUGGED")
     assert "site-rule" in check(snapshot, {"n1": GOOD}).stdout
 
@@ -244,15 +244,15 @@ def test_rules_that_cannot_be_used(
 
 
 def test_minimum_memory(tmp_path: Path) -> None:
-    """`--minimum-memory` sets the limit; a run with missing input is not judged, which has an exit status."""
+    """`--minimum-memory` sets the limit; a run with missing input is not judged and exits with status 3."""
     facts = {"meminfo": {"total_kib": 8 << 20, "kib": {"MemTotal": 8 << 20}, "counts": {}}}
     write_file(
         tmp_path / "hosts.json", encode(RecordHosts(started_ns=1, ended_ns=2, start=host_results({"n1": facts})))
     )
     write_file(tmp_path / "t_metadata.json", b'{"benchmark_type": "training"}')
-    for options, told in (([], False), (["--minimum-memory", "8"], False), (["--minimum-memory", "8.5"], True)):
+    for options, is_invalid in (([], False), (["--minimum-memory", "8"], False), (["--minimum-memory", "8.5"], True)):
         result = CliRunner().invoke(command, [str(tmp_path), *options])
-        assert ("Host memory 8.0GB below minimum 8.5GB" in result.stdout) == told
-        verdict = "INVALID (rules of 2026-07)\n" if told else "not judged; missing: mlperf-command-failed: "
+        assert ("Host memory 8.0GB below minimum 8.5GB" in result.stdout) == is_invalid
+        verdict = "INVALID (rules of 2026-07)\n" if is_invalid else "not judged; missing: mlperf-command-failed: "
         assert f"MLPerf Storage: {verdict}" in result.stdout
-        assert result.exit_code == (1 if told else 3)
+        assert result.exit_code == (1 if is_invalid else 3)

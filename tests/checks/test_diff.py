@@ -29,7 +29,7 @@ def snapshot(path: Path, sets: Sets) -> str:
 
 
 def diff(*arguments: str) -> Result:
-    """The command's result; errors of ours are raised."""
+    """Run the command; exceptions other than SystemExit are raised."""
     result = CliRunner().invoke(command, arguments)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -37,7 +37,7 @@ def diff(*arguments: str) -> Result:
 
 
 def test_two_records(tmp_path: Path) -> None:
-    """Hosts with the same differences together; hosts on one side only are named."""
+    """Hosts with the same differences are printed together; hosts on one side only are named."""
     old = snapshot(tmp_path / "a.json", {"n[1-4]": FACTS})
     new = snapshot(tmp_path / "b.json", {"n1": FACTS, "n[2-3]": CHANGED, "n9": FACTS})
     result = diff(old, new)
@@ -52,7 +52,7 @@ def test_two_records(tmp_path: Path) -> None:
 
 
 def test_from_python(tmp_path: Path) -> None:
-    """The same from a program, which names files as it likes."""
+    """`rollbook.diff` accepts paths and strings and returns the same differences as the command."""
     old, new = (
         snapshot(tmp_path / "a.json", {"n[1-2]": FACTS}),
         snapshot(tmp_path / "b.json", {"n1": FACTS, "n2": CHANGED}),
@@ -67,8 +67,8 @@ def test_from_python(tmp_path: Path) -> None:
     assert rollbook.diff(f"{old}:n1", f"{new}:n2").hosts.keys() == {"n1 -> n2"}
 
 
-def test_sources_that_were_not_read(tmp_path: Path) -> None:
-    """They are named, on stderr and in the document: nothing is known of their fields."""
+def test_unread_sources(tmp_path: Path) -> None:
+    """Unread sources are not compared; stderr and the document name them."""
     old, new = snapshot(tmp_path / "a.json", {"n[1-3]": FACTS}), str(tmp_path / "b.json")
     rest = {name: fact for name, fact in FACTS.items() if name != "thp"}
     hosts = [*host_results({"n1": FACTS}), *host_results({"n[2-3]": rest}, unread=["thp"])]
@@ -87,7 +87,7 @@ def test_no_host_in_both(tmp_path: Path) -> None:
     assert (result.exit_code, result.stderr) == (1, "no host is on both sides; compare two with A:HOST B:HOST\n")
 
 
-def test_volatile_only_when_asked(tmp_path: Path) -> None:
+def test_volatile_fields_only_with_option(tmp_path: Path) -> None:
     """A gauge is not a difference, except with --volatile."""
     old = snapshot(tmp_path / "a.json", {"n1": FACTS})
     new = snapshot(tmp_path / "b.json", {"n1": {**FACTS, "loadavg": {**LOAD, "load_1min": 9.0}}})
@@ -107,7 +107,7 @@ def test_two_hosts(tmp_path: Path) -> None:
 
 
 def test_start_against_end(tmp_path: Path) -> None:
-    """One record alone: what changed in its run."""
+    """For a single record, the start of the run is compared with its end."""
     run = RecordHosts(
         started_ns=0, ended_ns=1, start=host_results({"n[1-2]": FACTS}), end=host_results({"n1": CHANGED})
     )
@@ -117,7 +117,7 @@ def test_start_against_end(tmp_path: Path) -> None:
     assert result.stdout.splitlines() == ["n1", "  thp: enabled madvise -> always", f"only in start of {tmp_path}: n2"]
 
 
-def test_hosts_that_gave_nothing(tmp_path: Path) -> None:
+def test_hosts_without_data(tmp_path: Path) -> None:
     """Hosts without data are an error if they are the only ones, else they are named."""
     gone = {"@status": "unreachable", "@reason": "no route"}
     some = snapshot(tmp_path / "a.json", {"n1": FACTS, "n2": gone})
@@ -134,8 +134,8 @@ def test_hosts_that_gave_nothing(tmp_path: Path) -> None:
     assert diff(some, none).exit_code == 1
 
 
-def test_what_cannot_be_compared(tmp_path: Path) -> None:
-    """A snapshot has no end; a host must exist in its record."""
+def test_invalid_arguments(tmp_path: Path) -> None:
+    """A snapshot has no end to compare with; hosts and files must exist."""
     path = snapshot(tmp_path / "a.json", {"n1": FACTS})
     with pytest.raises(UsageError, match="has no end"):
         diff(path)

@@ -57,8 +57,8 @@ def other_package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 RULES = (*module_rules(), *declared.rules())
 
 
-def opened(case: RunCase, directory: Path) -> RunData:
-    """The run of a case, on disk if it has files."""
+def run_of_case(case: RunCase, directory: Path) -> RunData:
+    """The run data of a case; its files, if any, are written to the directory."""
     run = case.run_data()
     if case.summary or case.beside or case.files or case.tables:
         run.path = directory / "20260801_120000"
@@ -74,11 +74,11 @@ def opened(case: RunCase, directory: Path) -> RunData:
 @pytest.mark.parametrize(("rule", "case"), CASES)
 def test_case(rule: str, case: RunCase, tmp_path: Path) -> None:
     """The outcome, the hosts and the texts of a rule are those of the case."""
-    result = engine.evaluate(engine.rule(rule), opened(case, tmp_path))
-    told = [finding.message for finding in result.findings] + [result.note]
-    assert result.outcome == case.outcome, told
+    result = engine.evaluate(engine.rule(rule), run_of_case(case, tmp_path))
+    messages = [finding.message for finding in result.findings] + [result.note]
+    assert result.outcome == case.outcome, messages
     assert sorted({host for finding in result.findings for host in finding.hosts}) == sorted(case.hosts)
-    assert case.says in "\n".join(told)
+    assert case.says in "\n".join(messages)
     assert case.advice in "\n".join(finding.advice for finding in result.findings)
     if case.when is not None:
         evidence = result.findings[0].evidence
@@ -95,7 +95,7 @@ def test_every_rule_has_a_hit_and_a_near_miss(rule: Rule) -> None:
     assert "pass" in outcomes
 
 
-def test_no_data_without_a_rule() -> None:
+def test_every_case_file_belongs_to_a_rule() -> None:
     """Every case file belongs to a rule."""
     assert {path.stem for path in FILES} == {rule.id for rule in RULES}
 
@@ -129,7 +129,7 @@ def test_declared_fields_exist() -> None:
                 assert not field or "*" in field or field in fields, f"{name}: {pattern}"
 
 
-def test_only_the_rest_is_left_to_the_general_rule() -> None:
+def test_every_compared_field_has_a_specific_rule() -> None:
     """Every compared field of a built-in source has a specific rule."""
     left = [
         f"{view.name}.{field}"
@@ -140,7 +140,7 @@ def test_only_the_rest_is_left_to_the_general_rule() -> None:
     assert left == []
 
 
-def test_every_count_of_errors_has_a_rule() -> None:
+def test_every_error_counter_has_a_specific_rule() -> None:
     """Every error counter of a built-in source has a specific rule."""
     for view in views():
         for field, how in view.error_counters.items():
@@ -149,7 +149,7 @@ def test_every_count_of_errors_has_a_rule() -> None:
 
 
 def test_a_rule_may_need_a_source_of_another_package() -> None:
-    """It is evaluated if the facts exist; a rule that needs an unknown type could not tell."""
+    """The rule is evaluated if the facts exist; if no source gives a needed type, the outcome is could-not-tell."""
 
     class Unknown(Facts):
         """Facts without a source."""
@@ -168,7 +168,7 @@ def test_a_rule_may_need_a_source_of_another_package() -> None:
 
 
 def test_an_error_in_a_rule_does_not_stop_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Earlier findings of the rule stay; without findings it could not tell."""
+    """The rule keeps its earlier findings; without findings, its outcome is could-not-tell."""
 
     def broken(run: RunData) -> Iterator[Finding]:
         yield from (Finding(message="old", hosts=[host.name]) for host in run.hosts_with_data)
@@ -182,15 +182,15 @@ def test_an_error_in_a_rule_does_not_stop_others(monkeypatch: pytest.MonkeyPatch
     assert engine.evaluate(rule, RunData(RecordHosts(started_ns=0, ended_ns=0))).outcome == "could-not-tell"
 
 
-def test_rules_on_nothing_never_pass() -> None:
-    """Without any host, no rule about hosts passes."""
+def test_rules_without_hosts_do_not_pass() -> None:
+    """Without hosts, only host-missing passes."""
     empty = RunData(RecordHosts(started_ns=0, ended_ns=0))
     passed = {one.id for one in engine.check(empty).rules if one.outcome == "pass"}
     assert passed == {"host-missing"}
 
 
-def test_unread_sources_never_pass() -> None:
-    """Hosts on which nothing was read give no rule about facts a pass."""
+def test_rules_on_unread_sources_do_not_pass() -> None:
+    """If only identity was read, rules about other facts do not pass."""
     facts = {"identity": {"hostname": "x", "kernel_release": "6"}}
     unread = [name for name in catalogue.NAMES if name != "identity"]
     case = RunCase(about="", outcome="", start={"n[1-4]": facts}, unread=unread)
@@ -206,7 +206,7 @@ def test_unread_sources_never_pass() -> None:
 
 
 def test_one_machine_under_two_names_is_reported_once() -> None:
-    """It is not compared with itself, and none of its ids is a duplicate; a clone with its own boot still is."""
+    """Only its boot ID is reported, and it is not compared with itself; a clone with its own boot ID is still found."""
 
     def host(number: int, machine_id: int, mtu: int = 1500) -> dict[str, Any]:
         card = {"interface_name": "eth0", "kind": "physical", "driver": "e", "mtu": mtu, "address": f"00:0{number}"}
@@ -238,7 +238,7 @@ def test_one_machine_under_two_names_is_reported_once() -> None:
     }
 
 
-def test_findings_and_rules_are_counted_apart() -> None:
+def test_findings_and_rules_are_counted_separately() -> None:
     """One rule with two findings is one outcome and two findings; silenced findings do not count."""
     other = {"clocksource": {"current": "acpi_pm", "available": []}}
     hosts = {"n1": {"clocksource": {"current": "hpet", "available": []}}, "n2": other}
@@ -252,7 +252,7 @@ def test_findings_and_rules_are_counted_apart() -> None:
         assert msgspec.json.decode(encode(found))["counts"] == counts
 
 
-def test_silence_needs_all_hosts_and_an_end_that_is_not_past() -> None:
+def test_silence_covers_all_hosts_until_its_last_day() -> None:
     """A finding with another host is not covered; the silence applies on its last day and not later."""
     one = Silence(rule="mtu-mismatch", hosts="n[1-2]", reason="new switch", until=dt.date(2026, 8, 1))
     for hosts, today, silenced in (
@@ -269,10 +269,10 @@ def test_silence_needs_all_hosts_and_an_end_that_is_not_past() -> None:
     assert finding.silenced is None
 
 
-def test_the_record_may_be_where_we_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_in_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The writing run is found if the record is given as the current directory."""
     path = next(path for path in FILES if path.stem == "mlperf-gap")
-    run = opened(msgspec.json.decode(path.read_bytes(), type=list[RunCase])[0], tmp_path)
+    run = run_of_case(msgspec.json.decode(path.read_bytes(), type=list[RunCase])[0], tmp_path)
     assert run.path is not None
     monkeypatch.chdir(run.path)
     run.path = Path()
@@ -280,7 +280,7 @@ def test_the_record_may_be_where_we_are(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan, None, "many", [], 0, -1])
-def test_counts_that_are_none(value: Any) -> None:
+def test_values_that_are_not_positive_integers(value: Any) -> None:
     """Values that are not positive integers raise `CannotTell`."""
     with pytest.raises(CannotTell, match="num_processes"):
         positive_integer(value, "num_processes")
@@ -289,9 +289,9 @@ def test_counts_that_are_none(value: Any) -> None:
 def test_a_silenced_finding_does_not_hide_unread_hosts() -> None:
     """With an unread host the outcome is could-not-tell even if all findings are silenced."""
     slow: dict[str, Any] = {"clocksource": {"current": "hpet", "available": []}}
-    silent: dict[str, Any] = {"@readings": {}}
+    unread: dict[str, Any] = {"@readings": {}}
     one = Silence(rule="clocksource-slow", reason="old boards", until=dt.date(2026, 8, 1))
-    for hosts, outcome in (({"n1": slow}, "pass"), ({"n1": slow, "n2": silent}, "could-not-tell")):
+    for hosts, outcome in (({"n1": slow}, "pass"), ({"n1": slow, "n2": unread}, "could-not-tell")):
         found = engine.check(RunCase(about="", outcome="", start=hosts).run_data(), [one], dt.date(2026, 8, 1))
         assert [rule.outcome for rule in found.rules if rule.id == "clocksource-slow"] == [outcome]
 

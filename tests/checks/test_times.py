@@ -17,7 +17,7 @@ SECOND = 10**9
 
 
 def write(record: Path, source: str, columns: str, rows: list[tuple[Any, ...]]) -> None:
-    """A table of the series; its second column is seconds of the run."""
+    """Write a table of the series; its column `ts` is in seconds."""
     (record / "series").mkdir(exist_ok=True)
     values = ", ".join(map(str, rows))
     duckdb.sql(
@@ -27,7 +27,7 @@ def write(record: Path, source: str, columns: str, rows: list[tuple[Any, ...]]) 
 
 
 def test_a_finding_points_to_the_time_of_the_rise(tmp_path: Path) -> None:
-    """From the sample before the first rise to the last rise; other hosts do not count."""
+    """The period is from the sample before the first rise to the last rise; other hosts do not count."""
     rows = [("n1", s, 5, 7) for s in range(0, 60, 10)]
     rows += [("n2", 0, 5, 7), ("n2", 10, 5, 7), ("n2", 20, 5, 9), ("n2", 30, 5, 12), ("n2", 40, 5, 12)]
     write(tmp_path, "thermal_throttle", "host, ts, core, package", rows)

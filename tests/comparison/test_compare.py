@@ -104,8 +104,8 @@ def test_groups_with_a_known_difference(make: Make, compare: Rollbook) -> None:
     assert "alternate the runs" in text.err
 
 
-def test_no_change_is_noise(make: Make) -> None:
-    """Groups of equal runs are within noise, and no fact changed."""
+def test_equal_groups_are_within_noise(make: Make) -> None:
+    """The verdict of equal groups is "within noise", and no fact changed."""
     make("one", [1.00, 1.01, 1.02, 1.00, 1.01])
     make("two", [1.01, 1.00, 1.01, 1.02, 1.00])
     found = rollbook.compare("one", "two")
@@ -116,7 +116,7 @@ def test_no_change_is_noise(make: Make) -> None:
 
 
 def test_single_runs_are_not_tested_without_history(make: Make, compare: Rollbook) -> None:
-    """One run each cannot tell noise; earlier runs of the same command can. A limit still catches large differences."""
+    """With one run each, noise is known only from earlier runs of the command. A limit still catches large changes."""
     make("a", [1.0])
     make("b", [1.3])
     alone = rollbook.compare("a", "b")
@@ -148,7 +148,7 @@ def test_runs_without_an_exit_status(make: Make, tmp_path: Path) -> None:
 
 
 def test_failed_runs_are_not_counted(make: Make, compare: Rollbook) -> None:
-    """The others of a group of another size are compared, a note names those that failed, and a limit does not pass."""
+    """Only successful runs are compared, a note names the failed ones, and a limit does not pass."""
     make("old", [1.000, 1.001, 1.002, 1.000, 1.001])
     make("new", [1.001, 0.2, 1.000, 1.002], failed=[2])
     found = rollbook.compare("old", "new")
@@ -165,8 +165,8 @@ def test_failed_runs_are_not_counted(make: Make, compare: Rollbook) -> None:
     assert {(change.verdict, change.reason) for change in changes} == {("cannot tell", "every run of broken failed")}
 
 
-def test_a_comparison_in_sql(make: Make, compare: Rollbook) -> None:
-    """The verdicts and the tables of all compared records, and no others, by side."""
+def test_sql_over_a_comparison(make: Make, compare: Rollbook) -> None:
+    """SQL has the verdicts and the tables of the compared records only, by side."""
     make("other", [5.0])
     make("old", [1.00, 1.01, 1.02], {"thp": {"enabled": "always"}})
     make("new", [1.20, 1.21, 1.19], {"thp": {"enabled": "never"}})
@@ -202,7 +202,7 @@ def test_a_comparison_in_sql(make: Make, compare: Rollbook) -> None:
 
 
 def test_a_result_that_one_of_three_sides_lacks(make: Make, compare: Rollbook, tmp_path: Path) -> None:
-    """The regression of another side is still found; the side without the result can pass no limit."""
+    """The regression of another side is still found; the side without the result cannot pass a limit."""
     make("good", [1.00, 1.01, 1.00])
     make("slow", [2.00, 2.01, 2.00])
     make("none", [1.00, 1.01, 1.00])
@@ -238,8 +238,8 @@ def test_labels_are_the_same_everywhere(make: Make, compare: Rollbook, tmp_path:
     assert any("(new, earlier)" in note for note in found["notes"])
 
 
-def test_records_of_another_kind(make: Make, compare: Rollbook, tmp_path: Path) -> None:
-    """Runs with and without phases: results, facts and the metrics of the whole runs; names stay texts."""
+def test_runs_with_and_without_phases(make: Make, compare: Rollbook, tmp_path: Path) -> None:
+    """Results, facts and the metrics of the whole runs are compared; control characters and markup are escaped."""
     make("old", [1.00, 1.01])
     make("\x1b[31m</script>[red]new", [1.00, 1.01])
     others = sorted((tmp_path / "results" / "generic").iterdir())[2:]
@@ -261,7 +261,7 @@ def test_records_of_another_kind(make: Make, compare: Rollbook, tmp_path: Path) 
 
 
 def test_marked_runs_are_compared_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Metrics are those of the summary: over the whole command, not only until its first mark; or of one phase."""
+    """Metrics are those of the summary, over the whole command and not only until its first mark; or of one phase."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     mark = f"{sys.executable} -m rollbook mark"
     script = f"sleep 0.5; {mark} work; sleep 0.8; {mark} rest; sleep 0.5"
@@ -292,7 +292,7 @@ def test_marked_runs_are_compared_as_a_whole(tmp_path: Path, monkeypatch: pytest
 
 
 def test_sides_can_be_given_in_every_form(make: Make, compare: Rollbook, tmp_path: Path) -> None:
-    """Commas, a group's id or name, a directory, paths, and lists of records mean the same runs."""
+    """A side is a group's ID or name, a directory, comma-separated paths or a list of paths."""
     make("one", [1.0, 1.1, 1.2])
     make("two", [2.0, 2.1, 2.2])
     paths = [str(path) for path in sorted((tmp_path / "results" / "generic").iterdir())]
@@ -311,8 +311,8 @@ def test_sides_can_be_given_in_every_form(make: Make, compare: Rollbook, tmp_pat
     assert compare("one").code == 2
 
 
-def test_metrics_that_hardly_differ(make: Make, compare: Rollbook, tmp_path: Path) -> None:
-    """They are negligible, not within a noise that is unknown; differences of percentages are percentage points."""
+def test_negligible_differences(make: Make, compare: Rollbook, tmp_path: Path) -> None:
+    """Small differences are negligible even if the noise is unknown; percentages differ by percentage points."""
     make("old", [1.0])
     make("new", [1.0])
     for path, mean in zip(sorted((tmp_path / "results" / "generic").iterdir()), (9.0, 6.0), strict=True):
@@ -328,8 +328,8 @@ def test_metrics_that_hardly_differ(make: Make, compare: Rollbook, tmp_path: Pat
     assert verdict_cell(row.changes[0]) == "negligible (differs by less than 5 percentage points)"
 
 
-def test_long_commands_are_cut_where_they_differ() -> None:
-    """Both are printed from shortly before their first difference, each on less than a line."""
+def test_long_commands_are_shortened() -> None:
+    """Both commands are printed from shortly before their first difference, in less than a line."""
     start = "sh -c 'for i in 1 2 3; do " + "fio --name=job --size=1g; " * 10
     one = ChangedFact(field="command", before=f"{start}sync; done'", after=f"{start}true; done'", score=3.0)
     assert fact_text(one) == "command: …name=job --size=1g; sync; done' -> …name=job --size=1g; true; done'"
@@ -337,14 +337,14 @@ def test_long_commands_are_cut_where_they_differ() -> None:
     assert len(fact_text(longer)) < 80
 
 
-def test_one_fact_that_is_ignored() -> None:
-    """It is not written as several."""
+def test_singular_and_plural_of_ignored_facts() -> None:
+    """One ignored fact is in the singular, two are in the plural."""
     assert list(fact_lines(FactChanges(side="b", facts=[], ignored=1)))[1] == "1 identity or counter also differs"
     assert list(fact_lines(FactChanges(side="b", facts=[], ignored=2)))[1] == "2 identities and counters also differ"
 
 
-def test_another_command_is_the_first_explanation(make: Make, compare: Rollbook) -> None:
-    """How a run was started ranks above facts; a fact that varies among repeats ranks low."""
+def test_changed_command_ranks_first(make: Make, compare: Rollbook) -> None:
+    """A changed command ranks above changed facts; whitespace in a command is printed as one space."""
     make("old", [1.00, 1.01, 1.02])
     make("new", [1.20, 1.21, 1.19], {"thp": {"enabled": "never"}}, command="sleep 0.7")
     facts = rollbook.compare("old", "new").facts[0].facts
@@ -355,7 +355,7 @@ def test_another_command_is_the_first_explanation(make: Make, compare: Rollbook)
 
 
 def test_page_aligns_runs(make: Make, compare: Rollbook, tmp_path: Path) -> None:
-    """The page shows the verdict, draws every run in each chart, and aligns them at a phase; it loads nothing."""
+    """The page shows the verdict and charts, aligns runs at a phase, logs nothing and fits a narrow window."""
     make("old", [1.00, 1.01, 1.02])
     make("new", [1.20, 1.21, 1.19])
     page = tmp_path / "page.html"
@@ -367,7 +367,7 @@ def test_page_aligns_runs(make: Make, compare: Rollbook, tmp_path: Path) -> None
         assert "1 result worse: wall_seconds" in one.script("return document.querySelector('.headline').textContent")
         metrics = sum(row.kind == "metric" for row in rollbook.compare("old", "new").rows)
         drawn = one.script("return document.querySelectorAll('.overlays canvas').length")
-        assert drawn == min(metrics, CHARTS) > 0, "what moved in the run depends on the machine"
+        assert drawn == min(metrics, CHARTS) > 0, "the number of metrics depends on the machine"
         one.script(
             "const s = document.getElementById('align'); s.value = 'command'; s.dispatchEvent(new Event('change'))"
         )
@@ -379,7 +379,7 @@ def test_page_aligns_runs(make: Make, compare: Rollbook, tmp_path: Path) -> None
 
 
 def test_repeats_are_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each repeat is a record of the group; the first that fails ends it, with its exit code."""
+    """Each repeat is a record of the group; the first failed repeat ends the group with its exit code."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     script = 'n=$(cat count 2>/dev/null || echo 0); echo $((n + 1)) >count; [ "$n" -lt 2 ] || exit 7'
@@ -395,7 +395,7 @@ def test_repeats_are_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_interrupted_group_stays_usable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C in the third repeat ends the group; a host that is missing is counted; what was recorded is compared."""
+    """Ctrl-C in the third repeat ends the group; runs without all hosts are counted, and the runs can be compared."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     script = 'n=$(cat count 2>/dev/null || echo 0); echo $((n + 1)) >count; [ "$n" -lt 2 ] || kill -INT $PPID; {}'
@@ -427,27 +427,27 @@ def test_an_interrupted_group_stays_usable(tmp_path: Path, monkeypatch: pytest.M
     assert [len(values) for values in row.values] == [2, 3]
 
 
-# Kills the agent, a child of the same process, in the second repeat.
-LOSE = """
+# In the second repeat, kill the agent, which has the same parent process.
+KILL_AGENT = """
 import os, pathlib
 count = pathlib.Path("count")
 count.write_text(count.read_text() + "x" if count.exists() else "x")
 for pid in filter(str.isdigit, os.listdir("/proc") if count.read_text() == "xx" else []):
     try:
-        words = pathlib.Path("/proc", pid, "cmdline").read_bytes().split(b"\\0")
+        arguments = pathlib.Path("/proc", pid, "cmdline").read_bytes().split(b"\\0")
         parent = pathlib.Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[1]
     except OSError:
         continue
-    if int(parent) == os.getppid() and b"-I" in words:
+    if int(parent) == os.getppid() and b"-I" in arguments:
         os.kill(int(pid), 9)
 """
 
 
 def test_a_host_lost_in_one_repeat(tmp_path: Path, rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other repeats go on; the end of the group, the list and the comparison name the run that lacks its host."""
+    """The other repeats run; the end of the group, the list and the comparison report the run without its host."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    argv = ("--repeat", "3", "--no-report", "--skip-timeseries", "--", sys.executable, "-c", LOSE)
+    argv = ("--repeat", "3", "--no-report", "--skip-timeseries", "--", sys.executable, "-c", KILL_AGENT)
     ran = rollbook("run", "--name", "again", *argv)
     assert ran.code == 0, "the command succeeded"
     assert "3 of 3 runs, 1 without all hosts; rollbook compare again OTHER" in ran.err

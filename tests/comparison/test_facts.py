@@ -1,4 +1,4 @@
-"""The ranking of changed facts: what fits the observation comes first."""
+"""The ranking of changed facts: facts that fit the changed metrics come first."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def row(kind: Any, name: str, change: Change, hosts: list[str] | None = None) ->
     return Row(kind=kind, name=name, title=name, better="high", values=PAIR, changes=[change], hosts=hosts or [])
 
 
-def test_the_fact_of_the_slow_host_leads() -> None:
-    """A fact that changed on the slowest host only ranks above one that changed on all hosts where nothing moved."""
+def test_fact_of_the_slowest_host_ranks_first() -> None:
+    """A fact that changed on the slowest host only ranks above one that changed on all hosts but moved no metric."""
     before = record({"n[1-4]": {"thp": {"enabled": "always"}, "turbo": {"enabled": True}}})
     after = record(
         {"n[1-4]": {"thp": {"enabled": "never"}, "turbo": {"enabled": True}}, "n3": {"turbo": {"enabled": False}}}
@@ -49,7 +49,7 @@ def test_the_fact_of_the_slow_host_leads() -> None:
 
 
 def test_a_fact_that_varies_among_repeats_ranks_low() -> None:
-    """What also differs between repeats of one side does not separate the sides."""
+    """A fact that differs between repeats of one side ranks below one that differs only between the sides."""
     sets = [{"n1": {"thp": {"enabled": enabled}, "turbo": {"enabled": turbo}}}
             for enabled, turbo in (("always", True), ("madvise", True), ("never", False))]  # fmt: skip
     one, two, other = map(record, sets)
@@ -59,8 +59,8 @@ def test_a_fact_that_varies_among_repeats_ranks_low() -> None:
     assert [fact.varies for fact in found.facts] == [False, True]
 
 
-def test_every_name_exists() -> None:
-    """Views and first parts of names of metrics that do not exist would silently never match."""
+def test_names_of_views_and_metrics_exist() -> None:
+    """Views, fields and prefixes of metrics that do not exist would never match, without an error."""
     fields = {view.name: view.fields for view in views()}
     assert {*SUBSYSTEMS} <= {*fields}
     assert {part for _, part in SUBSYSTEMS.values()} - {""} <= {name.partition("_")[0] for name in catalogue.load()}
@@ -86,7 +86,7 @@ BASE = {"n[1-2]": {"identity": IDENTITY, "mountinfo": [MOUNT], "thp": {"enabled"
         ({}, ["identity"], ["mounts"]),
     ],
 )
-def test_only_what_was_read_is_unchanged(
+def test_only_facts_that_were_read_are_unchanged(
     changed: dict[str, dict[str, Any]], unread: list[str], unchanged: list[str]
 ) -> None:
     """A usual cause is called unchanged if none of its fields differs and all hosts of both runs have it."""
@@ -98,15 +98,15 @@ def test_only_what_was_read_is_unchanged(
     assert changed_facts("after", [after], [record(BASE)], [], 0).unchanged == unchanged
 
 
-def test_hosts_that_are_not_compared_are_not_unchanged() -> None:
-    """Of other hosts nothing can be said, nor of a fact that changes between repeats of one side."""
+def test_unchanged_needs_the_same_hosts_and_equal_repeats() -> None:
+    """Facts of different hosts are not "unchanged", and neither is a fact that differs between repeats of one side."""
     before, other = record(BASE), record({"n[3-4]": BASE["n[1-2]"]})
     assert changed_facts("other", [before], [other], [], 0).unchanged == []
     repeat = record({**BASE, "n2": {"identity": {**IDENTITY, "kernel_release": "6.8"}}})
     assert changed_facts("after", [before], [before, repeat], [], 0).unchanged == ["mounts"]
 
 
-def test_a_mount_moves_metrics_of_its_file_system() -> None:
+def test_mounts_rank_by_metrics_of_their_file_system() -> None:
     """A changed NFS mount ranks higher if NFS metrics moved, whatever local disks did."""
     before, after = record(BASE), record({**BASE, "n1": {"mountinfo": [{**MOUNT, "super_options": ["soft"]}]}})
     rows = [row("metric", "nfs_read", WORSE), row("metric", "disk_read", FLAT)]

@@ -1,4 +1,4 @@
-"""The limit of `--fail-on`: broken, kept, or not to be told, which never passes silently."""
+"""The limit of `--fail-on`: exceeded, kept, or unsure, which is never a pass."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ def comparison(before: list[float], after: list[float], *, main: bool = True, fa
     ],
 )
 def test_a_limit_of_five_percent(before: list[float], after: list[float], slower: int, unsure: int) -> None:
-    """It is kept only if the whole interval keeps it, or all values are equal."""
+    """The limit is kept only if the whole interval is within it, or all values are equal."""
     found = judge(comparison(before, after), 0.05)
     assert (len(found.slower), len(found.unsure)) == (slower, unsure)
 
 
 def test_the_page_does_not_call_missing_results_noise() -> None:
-    """Without main results there is no verdict on them."""
+    """Without main results, the verdict of the page is "cannot tell"."""
     assert overall_verdict(comparison(QUIET, QUIET[::-1]), 0) == "within noise"
     assert overall_verdict(comparison(QUIET, [0.9 * value for value in QUIET]), 0) == "worse"
     assert overall_verdict(comparison(QUIET, QUIET, main=False), 0) == "cannot tell"
 
 
-def test_what_cannot_be_judged_does_not_pass() -> None:
-    """Runs that failed, results that a side lacks, and no result at all."""
+def test_unsure_results_do_not_pass() -> None:
+    """Failed runs, results that a side lacks, and comparisons without main results are unsure."""
     assert judge(comparison(QUIET, QUIET[::-1], failed=2), 0.05).unsure == ["B: 2 of 5 runs failed"]
     assert judge(comparison(QUIET, QUIET, main=False), 0.05).unsure
     lacking = comparison(QUIET, QUIET)

@@ -1,4 +1,4 @@
-"""Intervals and verdicts: the stated confidence on realistic noise, and never in contradiction to each other."""
+"""Intervals and verdicts: they have the stated confidence on realistic noise, and never contradict each other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Noise = Callable[[random.Random], float]
 
 @pytest.mark.parametrize("t", [0.0, 0.3, 1.0, 4.0, 40.0])
 def test_probabilities_of_students_distribution(t: float) -> None:
-    """One, two and four degrees of freedom have closed forms, and many are the normal distribution."""
+    """One, two and four degrees of freedom have closed forms; many approach the normal distribution."""
     assert statistics._tails(t, 1) == pytest.approx(1 - 2 / math.pi * math.atan(t), abs=1e-12)
     assert statistics._tails(t, 2) == pytest.approx(1 - t / math.sqrt(2 + t * t), abs=1e-12)
     x = t / math.sqrt(4 + t * t)
@@ -30,7 +30,7 @@ def test_probabilities_of_students_distribution(t: float) -> None:
 
 @pytest.mark.parametrize(("freedom", "quantile"), [(1, 12.706), (2, 4.303), (4, 2.776), (8, 2.306), (30, 2.042)])
 def test_quantiles_of_students_distribution(freedom: int, quantile: float) -> None:
-    """As in every printed table."""
+    """Quantiles equal those of printed tables."""
     assert statistics._quantile(freedom) == pytest.approx(quantile, abs=5e-4)
 
 
@@ -61,7 +61,7 @@ def test_verdicts(before: list[float], after: list[float], better: str, history:
 
 
 def test_two_runs_are_only_likely() -> None:
-    """Two runs that agree may both be wrong in the same way."""
+    """The verdict on two runs each is "likely", because both may be off in the same way; on three it is not."""
     assert change_of([100, 101], [50, 51], "high").reason == "likely"
     assert change_of([100, 101, 99], [80, 81, 79], "high").reason == ""
 
@@ -81,7 +81,7 @@ def test_interval_and_verdict_agree(before: list[float], after: list[float]) -> 
 
 
 def normal(width: float) -> Noise:
-    """Noise of this deviation."""
+    """Normal noise with this standard deviation."""
     return lambda source: source.gauss(0, width)
 
 
@@ -102,7 +102,7 @@ def slow(source: random.Random) -> float:
 )
 @pytest.mark.parametrize(("ones", "twos"), [(2, 2), (3, 3), (5, 5), (8, 8), (3, 8)])
 def test_false_alarms_and_coverage(before: Noise, after: Noise, ones: int, twos: int) -> None:
-    """Equal groups are seldom called different, also with unequal noise; the true change is inside the interval."""
+    """Equal groups are rarely called different, even with unequal noise; the interval contains the true change."""
     source = random.Random(7)
     calls, covered, rounds = Counter[str](), 0, 300
     for _ in range(rounds):
@@ -116,7 +116,7 @@ def test_false_alarms_and_coverage(before: Noise, after: Noise, ones: int, twos:
 
 
 def test_equal_groups_are_noise() -> None:
-    """With the number of runs that is recommended, and eight, also if runs vary by several percent."""
+    """Most equal groups of five or eight runs are within noise, even if runs vary by several percent."""
     source = random.Random(3)
     for runs, least in ((5, 0.75), (8, 0.95)):
         groups = [[math.exp(source.gauss(0, 0.03)) for _ in range(runs)] for _ in range(600)]

@@ -1,4 +1,4 @@
-"""OpenMetrics text: taken by real Prometheus and VictoriaMetrics, and what they then hold is what DuckDB holds."""
+"""OpenMetrics text: Prometheus and VictoriaMetrics import it and then have the same values as DuckDB."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ ODD = 'n"1\\x01\x01\n\t<script>\u202e{},='
 HEAD = "Inter-|   Receive          |  Transmit\n face |bytes    packets errs drop fifo|bytes    packets\n"
 NAMES = ("loadavg", "meminfo", "stat", "vmstat", "diskstats", "net_dev", "pressure")
 Reader = Callable[[Path, Path], AbstractContextManager[Callable[[str], Series]]]
-# A metric, and the SQL of what it must hold: its labels, milliseconds, the value.
-HOLDS = {
+# The SQL of the expected labels, milliseconds and values of a metric.
+EXPECTED = {
     "node_load1": "SELECT {'host': host}, epoch_ms(ts), load_1min FROM loadavg",
     "node_memory_Active_anon_bytes": "SELECT {'host': host}, epoch_ms(ts), \"Active(anon)\" * 1024 FROM meminfo",
     "node_memory_HugePages_Total": "SELECT {'host': host}, epoch_ms(ts), \"HugePages_Total\" FROM meminfo",
@@ -53,7 +53,7 @@ HOLDS = {
 
 
 def pages(beat: int, device: str) -> dict[str, dict[str, str]]:
-    """What a host's files hold at a beat; one counter is near its end, and one line there twice."""
+    """The content of a host's files at a beat; one counter is near its maximum, and one line is repeated."""
     rx = (1 << 64) - 1000 + 100 * beat
     return {
         "loadavg": {"/proc/loadavg": f"0.{beat} 0.2 0.3 1/100 7\n"},
@@ -73,7 +73,7 @@ def pages(beat: int, device: str) -> dict[str, dict[str, str]]:
 
 @pytest.fixture
 def record(tmp_path: Path) -> Path:
-    """Two hosts, the name of one as bad as can be, with a sample 1 ms after another as the edge of a phase gives."""
+    """A record of two hosts, one with a hostile name; two samples are 1 ms apart, as at the start of a phase."""
     script = Script(tmp_path / "record" / "raw", ["a", ODD], NAMES)
     for host, device in enumerate(["sda", 'd"\\']):
         script.connect(host)
@@ -87,8 +87,8 @@ def record(tmp_path: Path) -> Path:
     return tmp_path / "record"
 
 
-def written(record: Path) -> Path:
-    """The record as OpenMetrics text."""
+def export_text(record: Path) -> Path:
+    """Export the record as OpenMetrics text."""
     path = record.parent / "metrics.txt"
     result = CliRunner().invoke(cli, ["export", str(record), "--format", "openmetrics", "-o", str(path)])
     assert result.exit_code == 0, result.output
@@ -97,11 +97,11 @@ def written(record: Path) -> Path:
 
 @contextlib.contextmanager
 def in_prometheus(metrics: Path, scratch: Path) -> Iterator[Callable[[str], Series]]:
-    """What Prometheus' own tool makes of the text: gives what it dumps of a metric."""
+    """Import the text with promtool; yield a function that returns the series of a metric."""
     blocks = scratch / "blocks"
     made = ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(metrics), str(blocks)]
     subprocess.run(made, check=True, capture_output=True, text=True)
-    (blocks / "wal").mkdir()  # without it there is no dump
+    (blocks / "wal").mkdir()  # promtool cannot dump without it
 
     def dump(name: str) -> Series:
         found: Series = {}
@@ -117,33 +117,33 @@ def in_prometheus(metrics: Path, scratch: Path) -> Iterator[Callable[[str], Seri
 
 
 def go_text(quoted: str) -> str:
-    """A text as Go's %q writes it; of its escapes JSON lacks only these."""
+    """Decode a string that Go's %q wrote; JSON lacks only its hexadecimal escapes."""
     return str(json.loads(re.sub(r"(?<!\\)((?:\\\\)*)\\x(..)", r"\1\\u00\2", quoted)))
 
 
 @contextlib.contextmanager
 def in_victoria(metrics: Path, scratch: Path) -> Iterator[Callable[[str], Series]]:
-    """What VictoriaMetrics has of a metric after it imported the text."""
+    """Import the text into VictoriaMetrics; yield a function that returns the series of a metric."""
     with victoria(scratch) as server:
         ask(f"{server.address}/api/v1/import/prometheus", metrics.read_bytes())
         yield server.series
 
 
 def in_duckdb(record: Path, sql: str) -> Series:
-    """What the record holds, less the samples that came too close after another."""
+    """The series of the record, without samples that follow another within 1 ms."""
     found: Series = {}
     with store.connect(Record.open(record)) as connection:
         rows: list[Any] = connection.execute(f"{sql} ORDER BY ALL").fetchall()
     for labels, at, value in sorted(rows, key=lambda row: row[1]):
-        key = tuple(sorted((name, carried(text)) for name, text in labels.items()))
+        key = tuple(sorted((name, escaped(text)) for name, text in labels.items()))
         series = found.setdefault(key, [])
         if not series or at - series[-1][0] > 1:
             series.append((at, float(value)))
     return found
 
 
-def carried(text: str) -> str:
-    """A text as it comes through: what the format cannot carry, in its backslash form."""
+def escaped(text: str) -> str:
+    """A text as it is exported: characters that the format does not allow are backslash escapes."""
     return text.replace("\\", "\\\\").replace("\x01", "\\x01").replace("\t", "\\x09")
 
 
@@ -154,11 +154,11 @@ def carried(text: str) -> str:
         pytest.param(in_victoria, marks=pytest.mark.needs("victoria-metrics")),
     ],
 )
-def test_others_hold_what_the_record_holds(record: Path, tmp_path: Path, reader: Reader) -> None:
-    """All series, labels and values of the metrics; times to the millisecond, which Prometheus cuts off."""
-    with reader(written(record), tmp_path) as held:
-        for name, sql in HOLDS.items():
-            expected, found = in_duckdb(record, sql), held(name)
+def test_imported_values_equal_the_record(record: Path, tmp_path: Path, reader: Reader) -> None:
+    """All series, labels and values are equal; times differ by at most 1 ms, because Prometheus truncates them."""
+    with reader(export_text(record), tmp_path) as imported:
+        for name, sql in EXPECTED.items():
+            expected, found = in_duckdb(record, sql), imported(name)
             assert found.keys() == expected.keys(), name
             for key, samples in expected.items():
                 assert len(samples) == 6
@@ -167,7 +167,7 @@ def test_others_hold_what_the_record_holds(record: Path, tmp_path: Path, reader:
                 assert [value for _, value in found[key]] == pytest.approx(values, rel=1e-12), name
 
 
-class Counted:
+class CountingConnection:
     """A connection that counts its queries."""
 
     def __init__(self, connection: Any) -> None:
@@ -180,16 +180,16 @@ class Counted:
         self._connection.close()
 
     def execute(self, *args: Any) -> Any:
-        """One query."""
+        """Run and count a query."""
         self.queries += 1
         return self._connection.execute(*args)
 
 
 def test_queries_per_table(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Columns are read together; a table too long for that gives the same text column by column."""
+    """Columns are read together; a table that is too long is read column by column and gives the same text."""
     texts, queries = [], []
     for held in (openmetrics.HELD, 50, 1):
-        counted = Counted(store.connect(Record.open(record), wanted=()))
+        counted = CountingConnection(store.connect(Record.open(record), wanted=()))
         monkeypatch.setattr(openmetrics, "HELD", held)
         monkeypatch.setattr(openmetrics, "connect", lambda *_, counted=counted, **__: counted)
         openmetrics.write_openmetrics(Record.open(record), record.parent / "text")
@@ -200,14 +200,14 @@ def test_queries_per_table(record: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.needs("promtool")
-def test_this_machine_is_taken_whole(tmp_path: Path) -> None:
-    """Every sampled source of a real kernel: Prometheus takes all lines, and families lie together."""
+def test_prometheus_imports_all_samples(tmp_path: Path) -> None:
+    """Prometheus imports all samples of all sources of a real kernel, and each family is declared once."""
     record = tmp_path / "record"
     record_this_machine(record / "raw")
     derive(record)
     (record / "test_20261115_000000_metadata.json").write_text("{}")
     RecordDirectory(record, "test", "20261115_000000").write_manifest()
-    metrics = written(record)
+    metrics = export_text(record)
     made = subprocess.run(
         ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(metrics), str(tmp_path / "blocks")],
         check=True,
@@ -216,7 +216,7 @@ def test_this_machine_is_taken_whole(tmp_path: Path) -> None:
     )
     lines = metrics.read_text().splitlines()
     samples = [line for line in lines if not line.startswith("#")]
-    # Time is cut at two hours; what falls on the edge makes a block of its own.
+    # promtool makes a block per two hours; a recording across a boundary makes two.
     assert sum(int(row.split()[4]) for row in made.stdout.splitlines()[1:]) == len(samples)
     named = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert len(named) == len(set(named))
@@ -224,7 +224,7 @@ def test_this_machine_is_taken_whole(tmp_path: Path) -> None:
 
 
 def test_names() -> None:
-    """Counterparts, base units, and names of hosts' making that come out alike."""
+    """Names of node_exporter, base units, and column names from hosts that give the same metric name."""
     found = families(
         {
             "diskstats": {"device_name": ("key", ""), "sectors_written": ("counter", "sectors"), "extra": ("info", "")},
@@ -263,13 +263,13 @@ def test_names() -> None:
     ],
 )
 def test_help(table: str, column: str, family: str, text: str) -> None:
-    """It names the columns, describes the metric that is the column itself, and lists all that use it."""
+    """The help names the columns, describes a metric that equals the column, and lists all metrics that use it."""
     kind = "gauge" if table == "loadavg" else "counter"
     unit = {"pressure": "µs", "stat": "ticks"}.get(table, "")
     assert help_of(families({table: {column: (kind, unit)}})[family]).startswith(text)
 
 
 def test_help_of_odd_names() -> None:
-    """Names of columns may come from hosts: the text stays on its line."""
+    """Column names may come from hosts: line breaks, quotes and backslashes are replaced."""
     columns = next(iter(families({"vmstat": {'odd"\n\\name': ("counter", "")}}).values()))
     assert help_of(columns) == "From vmstat.odd???name."

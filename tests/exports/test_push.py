@@ -1,4 +1,4 @@
-"""Push: real servers hold what the record holds, every loss is counted, and a run is never delayed or failed by it."""
+"""Push: real servers get the values of the record, losses are counted, and a run does not fail because of them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ CASES = {
     "gpu": "two_rounds",
     "amdgpu": "mi300",
 }
-"""A text for each table that a metric comes from."""
+"""A data case for each table that metrics are computed from."""
 HOSTS = ["node1", 'n"2\\ö']
 HOUR = 3600 * SECOND
 LABELS = {"job": "nightly", "record": "test/20261115_000000"}
@@ -63,7 +63,7 @@ PATIENT = Limits(age=1e9, end=60.0)
 
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The journal of two hosts with all metrics; one has a wrong clock, is lost and returns; two samples are close.
+    """The journal of two hosts with all metrics; one has a wrong clock and reconnects; two samples are 1 ms apart.
 
     The first half of the samples arrives an hour after the others, so that the others are old.
     """
@@ -99,21 +99,21 @@ def _case(name: str) -> dict[str, str]:
     return pages
 
 
-def pushed(raw: Path, url: str, limits: Limits = PATIENT) -> Pushed:
-    """Push a journal that is complete."""
+def push_journal(raw: Path, url: str, limits: Limits = PATIENT) -> Pushed:
+    """Push a complete journal."""
     return Push(raw, Receiver(url), LABELS, wait=lambda _: True, limits=limits).run()
 
 
 @pytest.fixture(scope="module")
 def in_prometheus(raw: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Pushed]]:
-    """A Prometheus with what was pushed."""
+    """A Prometheus server after a push, and the result of the push."""
     with prometheus(tmp_path_factory.mktemp("prometheus")) as server:
-        yield server, pushed(raw, server.address)
+        yield server, push_journal(raw, server.address)
 
 
 @pytest.fixture(scope="module")
 def stored(raw: Path) -> dict[str, Series]:
-    """What SQL makes of the record, by the name of the series."""
+    """The series that SQL computes from the record, by name."""
     derive(raw.parent)
     (raw.parent / "test_20261115_000000_metadata.json").write_text("{}")
     RecordDirectory(raw.parent, "test", "20261115_000000").write_manifest()
@@ -140,7 +140,7 @@ def stored(raw: Path) -> dict[str, Series]:
 
 
 def add(found: Series, labels: dict[str, str], at: int, value: float) -> None:
-    """Add a value, unless it is of the second of two samples 1 ms apart."""
+    """Add a value, except for the second of two samples 1 ms apart."""
     series = found.setdefault(tuple(sorted(labels.items())), [])
     if not series or at - series[-1][0] > 1:
         series.append((at, value))
@@ -155,35 +155,35 @@ def compare(server: Server, stored: dict[str, Series]) -> int:
         assert expected, name
         assert found.keys() == expected.keys(), name
         for key, samples in expected.items():
-            there = dict(found[key])
-            count += len(there)
+            values = dict(found[key])
+            count += len(values)
             if name not in held_devices:  # live, a value that is not read on every beat is repeated until the next
-                assert there.keys() == dict(samples).keys(), name
-            assert [there[at] for at, _ in samples] == pytest.approx([v for _, v in samples], rel=1e-9), name
+                assert values.keys() == dict(samples).keys(), name
+            assert [values[at] for at, _ in samples] == pytest.approx([v for _, v in samples], rel=1e-9), name
     return count
 
 
 @pytest.mark.needs("prometheus")
-def test_prometheus_holds_what_the_record_holds(
+def test_prometheus_has_the_values_of_the_record(
     raw: Path, stored: dict[str, Series], in_prometheus: tuple[Server, Pushed]
 ) -> None:
-    """All metrics of hosts and devices, with all labels, at the times of the samples; and the counts are true."""
+    """All metrics of hosts and devices arrive with all labels at the times of the samples; the counts are correct."""
     server, result = in_prometheus
     assert (compare(server, stored), 0, "") == (result.sent, result.lost, result.reason)
     assert read_pushed(raw, "") == result
 
 
 @pytest.mark.needs("victoria-metrics")
-def test_victoria_metrics_holds_what_the_record_holds(raw: Path, stored: dict[str, Series], tmp_path: Path) -> None:
-    """The same."""
+def test_victoria_metrics_has_the_values_of_the_record(raw: Path, stored: dict[str, Series], tmp_path: Path) -> None:
+    """All metrics arrive with all labels at the times of the samples; the counts are correct."""
     with victoria(tmp_path) as server:
-        result = pushed(raw, f"{server.address}/api/v1/write")
+        result = push_journal(raw, f"{server.address}/api/v1/write")
         assert (compare(server, stored), 0) == (result.sent, result.lost)
 
 
 @pytest.mark.needs("prometheus")
 def test_every_query_of_the_dashboard_has_data(in_prometheus: tuple[Server, Pushed]) -> None:
-    """Every panel, as Grafana sends it, and every variable; series end with the recording."""
+    """Every query of a panel and of a variable has data, and series end with the recording."""
     server, _ = in_prometheus
     made = json.loads(CliRunner().invoke(cli, ["grafana"]).stdout)
     assert made == dashboard()
@@ -218,7 +218,7 @@ def test_every_query_of_the_dashboard_has_data(in_prometheus: tuple[Server, Push
 
 
 class Scripted:
-    """A receiver that answers with these statuses, one after the other, then with the last; None: not at all."""
+    """A receiver that answers with these statuses in turn and repeats the last one; it does not answer for None."""
 
     def __init__(self, *answers: tuple[int | None, dict[str, str]]) -> None:
         self.times: list[float] = []
@@ -227,7 +227,7 @@ class Scripted:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[str]:
-        """Give its address."""
+        """Run the server; yield its address."""
         scripted = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -273,11 +273,11 @@ class Scripted:
         ([(503, {"Retry-After": "3600"})], 1, "HTTP 503 Service Unavailable: no,"),
     ],
 )
-def test_answers(raw: Path, answers: list[Any], requests: int, reason: str) -> None:
-    """What is retried, what is not, and that each loss is counted."""
+def test_retries_and_losses(raw: Path, answers: list[Any], requests: int, reason: str) -> None:
+    """Temporary errors are retried, others are not; losses are counted with their reason."""
     receiver = Scripted(*answers)
     with receiver.running() as url:
-        result = pushed(raw, url)
+        result = push_journal(raw, url)
     assert len(receiver.times) == requests
     assert (bool(result.lost), bool(result.sent)) == (bool(reason), not reason)
     assert result.reason.startswith(reason) if reason else not result.reason
@@ -285,16 +285,16 @@ def test_answers(raw: Path, answers: list[Any], requests: int, reason: str) -> N
 
 
 def test_retry_after_is_honoured(raw: Path) -> None:
-    """The server decides when the next attempt is made."""
+    """The next request is sent only after the time that the server demands."""
     receiver = Scripted((503, {"Retry-After": "2"}), (204, {}))
     with receiver.running() as url:
-        assert not pushed(raw, url).lost
+        assert not push_journal(raw, url).lost
     assert receiver.times[1] - receiver.times[0] >= 1.9
 
 
 @pytest.mark.parametrize("is_dead", [True, False])
 def test_no_answer(raw: Path, is_dead: bool) -> None:
-    """All is counted, the reason is reported at once, and the end has a time limit."""
+    """All values are counted as lost, the reason is reported once, and the push ends after a time limit."""
     receiver = Scripted((None, {}))
     problems: list[str] = []
     over = iter([False])
@@ -314,10 +314,10 @@ def test_no_answer(raw: Path, is_dead: bool) -> None:
 
 
 def test_old_samples_are_skipped(raw: Path) -> None:
-    """They are neither computed nor sent, but counted."""
+    """Samples that are too old are not sent, but counted as lost."""
     with Scripted((204, {})).running() as url:
-        every = pushed(raw, url)
-        some = pushed(raw, url, Limits(end=60.0))
+        every = push_journal(raw, url)
+        some = push_journal(raw, url, Limits(end=60.0))
     assert every.sent
     assert some.sent
     assert some.lost
@@ -326,14 +326,14 @@ def test_old_samples_are_skipped(raw: Path) -> None:
 
 
 def test_full_queue_waits_for_the_receiver(raw: Path) -> None:
-    """While too much is pending, the journal is not read on; nothing is lost."""
+    """While too much is pending, reading of the journal pauses; nothing is lost."""
     receiver = Scripted((503, {"Retry-After": "0"}), (503, {"Retry-After": "1"}), (204, {}))
     over = iter([False] * 3)
     limits = Limits(age=1e9, end=60.0, batch_bytes=20_000, pending_bytes=1)
     with receiver.running() as url:
         result = Push(raw, Receiver(url), LABELS, wait=lambda _: next(over, True), limits=limits).run()
         assert result.lost == 0
-        assert result.sent == pushed(raw, url).sent
+        assert result.sent == push_journal(raw, url).sent
     assert len(receiver.times) > 10
 
 
@@ -349,7 +349,7 @@ def test_full_queue_waits_for_the_receiver(raw: Path) -> None:
     ],
 )
 def test_unusable_addresses(url: str) -> None:
-    """They are refused before anything starts, without their secrets."""
+    """They are rejected, and the message does not contain their secrets."""
     with pytest.raises(UsageError, match="expected an address such as http://server:9090/api/v1/write") as caught:
         Receiver(url)
     assert "secret" not in str(caught.value)
@@ -364,11 +364,11 @@ def test_unusable_addresses(url: str) -> None:
     ],
 )
 def test_addresses(url: str, used: str) -> None:
-    """The path is added where there is none, and is kept otherwise; credentials are not part of the request line."""
+    """The default path is added if there is none; credentials are not part of the request URL."""
     assert Receiver(url)._url == used
 
 
-def test_names_are_their_own() -> None:
+def test_pushed_and_exported_names_differ() -> None:
     """No pushed series has the name of an exported one: their labels and meaning differ."""
     tables = {
         table.source.name: {
@@ -388,7 +388,7 @@ def test_names_are_their_own() -> None:
 
 
 def run(tmp_path: Path, url: str, command: str, *more: str) -> tuple[int, Any, str, Path]:
-    """Record this machine around a command; gives the exit code, the summary, stderr and the record."""
+    """Record this machine around a command; returns the exit code, the summary, stderr and the record."""
     argv = [
         "run",
         "--push",
@@ -408,7 +408,7 @@ def run(tmp_path: Path, url: str, command: str, *more: str) -> tuple[int, Any, s
 
 
 def test_losses_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are in summary, notes and metadata, and do not change the exit code; secrets are nowhere."""
+    """Losses are in summary, notes and metadata and do not change the exit code; secrets are not written anywhere."""
     monkeypatch.setenv(TOKEN, "not-used-with-a-password")
     receiver = Scripted((401, {}))
     with receiver.running() as url:
@@ -445,7 +445,7 @@ def test_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_to_push(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A contradiction is an error, unless the address is only configured; `rollbook config` masks its secrets."""
+    """`--push` without samples is an error; a configured address is ignored. `rollbook config` masks its secrets."""
     argv = ["run", "--results-dir", str(tmp_path), "--via", "local", "--skip-timeseries", "-q", "--no-report"]
     result = CliRunner().invoke(cli, [*argv, "--push", "http://127.0.0.1:1", "--", "true"])
     assert isinstance(result.exception, UsageError)

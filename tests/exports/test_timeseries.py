@@ -1,4 +1,4 @@
-"""timeseries.json: what was sampled, by the transport that was used, also where a source is missing altogether."""
+"""timeseries.json: samples, transports and missing sources."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SOURCES = ("meminfo", "loadavg", "diskstats", "net_dev", "vmstat", "identity")
 KEYS = {"meminfo": "meminfo", "loadavg": "loadavg", "diskstats": "diskstats", "net_dev": "netdev", "vmstat": "vmstat"}
 
 
-def recorded(directory: Path, sources: tuple[str, ...]) -> Record:
+def record_sources(directory: Path, sources: tuple[str, ...]) -> Record:
     """A finished record of this machine with these sources."""
     record_this_machine(directory / "r" / "raw", 5, 0.1, sources, type="generic", stamp="20260101_000000", args={})
     return finish(directory / "r", report=False)
@@ -29,7 +29,7 @@ def recorded(directory: Path, sources: tuple[str, ...]) -> Record:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Record:
     """A record with all sources."""
-    return recorded(tmp_path_factory.mktemp("whole"), SOURCES)
+    return record_sources(tmp_path_factory.mktemp("whole"), SOURCES)
 
 
 def missing_from(path: Path) -> set[str]:
@@ -40,23 +40,23 @@ def missing_from(path: Path) -> set[str]:
     return set(KEYS.values()) - {key for sample in samples for key in sample}
 
 
-def test_a_source_that_is_never_there(tmp_path: Path) -> None:
-    """It is left out of the samples; the file is written with the record, and nothing else stays behind."""
-    record = recorded(tmp_path, tuple(name for name in SOURCES if name != "vmstat"))
+def test_missing_source(tmp_path: Path) -> None:
+    """The source is left out of the samples; the file is written without a note, and no temporary files remain."""
+    record = record_sources(tmp_path, tuple(name for name in SOURCES if name != "vmstat"))
     assert missing_from(record.path / record.metadata["timeseries_data"]["file"]) == {"vmstat"}
     assert not [note for note in record.metadata["notes"] if "timeseries" in note]
     assert not list(record.path.glob(".*"))
 
 
 @pytest.mark.parametrize("missing", KEYS)
-def test_a_table_that_is_not_there(whole: Record, tmp_path: Path, missing: str) -> None:
-    """Any of them may be missing."""
+def test_missing_table(whole: Record, tmp_path: Path, missing: str) -> None:
+    """Without any one of the tables, the samples lack its key."""
     write_timeseries(whole.without_tables([missing]), tmp_path / "out.json")
     assert missing_from(tmp_path / "out.json") == {KEYS[missing]}
 
 
-def test_the_transport_that_was_used(whole: Record, tmp_path: Path) -> None:
-    """One remote host is not local, and several hosts are not ssh because they are several."""
+def test_collection_method(whole: Record, tmp_path: Path) -> None:
+    """The collection method is the transport that was used, also for a single host."""
     record = copy.deepcopy(whole)
     (host,) = record.hosts.series
     for method in ("mpi", "local", "ssh"):
@@ -67,10 +67,10 @@ def test_the_transport_that_was_used(whole: Record, tmp_path: Path) -> None:
         assert TimeSeriesData.from_dict(data).to_dict() == data
 
 
-def test_a_series_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A note says so, with the command that writes it."""
+def test_too_many_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is not written; a note gives the command that writes it."""
     monkeypatch.setattr(finishing, "MOST_SAMPLES", 2)
-    record = recorded(tmp_path, SOURCES)
+    record = record_sources(tmp_path, SOURCES)
     (note,) = (note for note in record.metadata["notes"] if "timeseries.json" in note)
     assert "exceed the limit of 2: rollbook export --format timeseries -o timeseries.json" in note
     assert note.endswith(str(record.path))

@@ -1,4 +1,4 @@
-"""The catalogue of metrics: what each declares, and metrics of other packages."""
+"""The catalogue of metrics: declarations, and metrics of other packages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ START = 1_700_000_000 * SECOND
 
 @pytest.mark.parametrize("metric", catalogue.METRICS, ids=lambda metric: metric.name)
 def test_declarations(metric: Metric) -> None:
-    """Each has a title and a description in plain words, and a unit that can be shown."""
+    """Each metric has a title, a description and a unit."""
     assert re.fullmatch(r"[a-z][a-z0-9_]*", metric.name)
     assert metric.title[0].isupper()
     assert metric.description[0].isupper()
@@ -44,7 +44,7 @@ def test_declarations(metric: Metric) -> None:
 
 
 def test_names_are_unique() -> None:
-    """So are the titles of charts."""
+    """No two metrics have the same name or the same chart title."""
     assert len(catalogue.load()) >= len(catalogue.METRICS)
     titles = [metric.title for metric in catalogue.METRICS]
     assert len(set(titles)) == len(titles)
@@ -71,22 +71,22 @@ def declared(**changed: Any) -> Metric:
         ({"devices": "counted_net_dev"}, "a view cannot be called counted_net_dev"),
     ],
 )
-def test_what_cannot_be(changed: dict[str, Any], message: str) -> None:
-    """The message names the metric and what is wrong with it."""
+def test_invalid_metrics(changed: dict[str, Any], message: str) -> None:
+    """The message names the metric and the error."""
     with pytest.raises(RollbookError, match=rf"site: {message}"):
         parts_of({"site": declared(**changed)})
 
 
 @pytest.mark.parametrize("changed", [{"negligible": 0.0}, {"formula": {}}])
-def test_incomplete(changed: dict[str, Any]) -> None:
-    """A metric without formula, and one that is compared without a threshold, is not one."""
+def test_incomplete_metrics(changed: dict[str, Any]) -> None:
+    """A metric without a formula is rejected, and so is a compared metric without `negligible`."""
     with pytest.raises(ValueError, match="site"):
         declared(**changed)
 
 
 @pytest.fixture
 def package(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, dict[str, str]]]:
-    """Another package with a source and a metric; entry points by group can be changed."""
+    """The entry points, by group, of another package with a source and a metric; tests may change them."""
     entries = {
         sources.GROUP: {"site_queue": "tests.support.plugged_metric"},
         catalogue.GROUP: {"site": "tests.support.plugged_metric:METRIC"},
@@ -104,8 +104,8 @@ def package(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, dict[str, str
         cache.cache_clear()
 
 
-def recorded(path: Path) -> Record:
-    """Six hosts with two queues each; the last one serves less for a while."""
+def write_record(path: Path) -> Record:
+    """Write a record of six hosts with two queues each; the last host serves fewer requests for a while."""
     script = Script(path / "raw", [f"n{host}" for host in range(6)], ["loadavg", "site_queue"])
     for host in range(6):
         script.connect(host)
@@ -125,7 +125,7 @@ def recorded(path: Path) -> Record:
 def test_a_metric_of_another_package(package: dict[str, dict[str, str]], tmp_path: Path) -> None:
     """One declaration gives a column in `rates`, a view of devices, a chart, phase statistics and outliers."""
     del package
-    run = recorded(tmp_path)
+    run = write_record(tmp_path)
     with store.connect(run) as connection:
         rates = "SELECT host, max(site_served) FROM rates GROUP BY host ORDER BY host"
         assert connection.execute(rates).fetchall() == [(f"n{host}", 400) for host in range(6)]
@@ -150,7 +150,7 @@ def test_a_metric_of_another_package(package: dict[str, dict[str, str]], tmp_pat
 
 
 def test_texts_about_a_metric_of_another_package(package: dict[str, dict[str, str]], rollbook: Rollbook) -> None:
-    """The reference describes it, and the help of `query` names its view; one that cannot be used breaks no help."""
+    """The reference describes it and the help of `query` names its view; an unusable metric does not break the help."""
     page = runpy.run_path(str(ROOT / "scripts" / "docs"))["metrics_page"]()
     assert "\n| [site_served](#site_served) | 1/s | Requests that left a queue |\n" in page
     section = page.partition("\n## site_served\n")[2]

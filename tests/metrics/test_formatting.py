@@ -13,11 +13,11 @@ from rollbook.metrics.formatting import amount, number
      (99.94, "99.9"), (99.96, "100"), (1234, "1234")],
 )  # fmt: skip
 def test_number(value: float, text: str) -> None:
-    """No value but 0 is shown as 0."""
+    """Numbers below 1 keep up to two significant digits; only 0 is shown as 0."""
     assert number(value) == text
 
 
 @pytest.mark.parametrize(("value", "unit", "text"), [(0.0004, "s", "0.0004 s"), (1536, "B/s", "1.5 KiB/s")])
 def test_amount(value: float, unit: str, text: str) -> None:
-    """With its unit."""
+    """The unit follows the number; bytes have a binary prefix."""
     assert amount(value, unit) == text

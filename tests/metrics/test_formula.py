@@ -1,4 +1,4 @@
-"""Formulas: what they allow, and that SQL and Python compute the same."""
+"""Formulas: the allowed syntax, and equal results in SQL and Python."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXTS = [
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(TEXTS), VALUES, VALUES, VALUES)
 def test_sql_and_python_agree(text: str, a: float | None, b: float | None, c: float | None) -> None:
-    """Also where a column has no value, and where zero divides."""
+    """The results are equal, including for missing values and division by zero."""
     formula = Formula(text)
     sql = formula.sql({name: f'"{name}"' for name in "abc"})
     found = duckdb.execute(f"SELECT {sql} FROM (SELECT ?::DOUBLE AS a, ?::DOUBLE AS b, ?::DOUBLE AS c)", [a, b, c])
@@ -33,8 +33,8 @@ def test_sql_and_python_agree(text: str, a: float | None, b: float | None, c: fl
     assert value == (row[0] if row[0] is None else pytest.approx(row[0]))
 
 
-def test_a_column_that_is_not_there() -> None:
-    """The formula has no value, in both."""
+def test_missing_column() -> None:
+    """The formula has no value, in SQL and in Python."""
     assert Formula("a + missing").value({"a": 1}) is None
     assert Formula("a + missing").sql({"a": '"a"'}) == "NULL::DOUBLE"
 
@@ -59,12 +59,12 @@ def test_a_column_that_is_not_there() -> None:
         "(a := 1)",
     ],
 )
-def test_not_a_formula(text: str) -> None:
+def test_invalid_formula(text: str) -> None:
     """Anything but arithmetic is refused when the formula is parsed."""
     with pytest.raises(ValueError, match="formula"):
         Formula(text)
 
 
 def test_columns() -> None:
-    """The names in it, once each, without the functions."""
+    """`columns` has each column name once, and no function names."""
     assert Formula("min(a / b, 3) + a").columns == ("a", "b")

@@ -1,4 +1,4 @@
-"""Metrics computed live and in SQL over a record are the same, whatever hosts count, lose, wrap or plug in."""
+"""Metrics computed live and in SQL over a record are equal, even with gaps, resets, counter wraps and hot-plug."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ FACTS: dict[str, Any] = {
 }
 TABLES = {table.source.name: table for part in catalogue.parts().values() for table in part.tables}
 HELD = {metric.name for part in catalogue.parts().values() if part.is_held for metric in part.metrics}
-Seen = dict[tuple[str, int], tuple[Values, dict[str, Values]]]
-"""By host and time: the metrics of the host, and those of its devices where these are read on every beat."""
+MetricsByTime = dict[tuple[str, int], tuple[Values, dict[str, Values]]]
+"""By host and time: the metrics of the host, and those of its devices that are read on every beat."""
 
 
 class Host:
-    """A host that counts: a random course of every column of every device."""
+    """A simulated host with random values in every column of every device."""
 
     def __init__(self, name: str, seed: int) -> None:
         self.name, self.random = name, random.Random(seed)
@@ -70,7 +70,7 @@ class Host:
         self.rows: dict[str, list[tuple[int, int, dict[str, Any]]]] = {name: [] for name in TABLES}
 
     def sample(self, name: str, ts: int, mono: int) -> list[dict[str, Any]]:
-        """The rows of a table now, columns by name; remembered for the record."""
+        """The next rows of a table, columns by name; they are also kept for the record."""
         table, found = TABLES[name], []
         for device, keys in enumerate(KEYS.get(name, [{}])):
             if name not in ("loadavg", "stat") and self.random.random() < 0.08:  # plugged in, or out
@@ -82,7 +82,7 @@ class Host:
         return found
 
     def reboot(self) -> None:
-        """Counters start again."""
+        """Reset all counters."""
         self.now.clear()
 
     def _next(self, table: Table, device: int, column: str) -> int | None:
@@ -106,13 +106,13 @@ class Host:
 
 
 def compare_of_column(table: Table, column: str) -> Compare:
-    """What a column is; of those by name, what the dict is that has them here."""
+    """How a column is compared; for a column of a dict field, how that field is compared."""
     fields = dict(table.fields[column])
     return fields.get(column) or fields[DICTS[table.source.name]]
 
 
 def optional(table: Table, column: str) -> bool:
-    """Whether a host may leave it out."""
+    """Whether a row may lack the column."""
     field = fields_of(table.source.row_type).get(column)
     return field is None or not field.required
 
@@ -128,18 +128,18 @@ def facts(name: str, columns: dict[str, Any]) -> Facts:
     kind = TABLES[name].source.row_type
     fields = fields_of(kind)
     empty: dict[Any, Any] = {dict: {}, list: [], str: "", float: 0.0, int: 0}
-    given_ = {field: value for field, value in columns.items() if field in fields}
+    arguments = {field: value for field, value in columns.items() if field in fields}
     if name in DICTS:
-        given_[DICTS[name]] = {column: value for column, value in columns.items() if column not in fields}
+        arguments[DICTS[name]] = {column: value for column, value in columns.items() if column not in fields}
     for field in fields.values():
-        if field.required and field.name not in given_:
+        if field.required and field.name not in arguments:
             hint = str(field.type)
-            given_[field.name] = next((value for type_, value in empty.items() if type_.__name__ in hint), None)
-    return msgspec.convert(given_, kind)
+            arguments[field.name] = next((value for type_, value in empty.items() if type_.__name__ in hint), None)
+    return msgspec.convert(arguments, kind)
 
 
 def write(path: Path, hosts: list[Host]) -> Record:
-    """The record of what the hosts counted."""
+    """Write the record of the hosts' samples."""
     (path / "series").mkdir()
     for name, table in TABLES.items():
         fields = list(compare_of(table.source.row_type).items())
@@ -165,9 +165,9 @@ def write(path: Path, hosts: list[Host]) -> Record:
     return Record(path, {}, RecordHosts(started_ns=START, ended_ns=START, interval_seconds=1.0, start=start))
 
 
-def stored(run: Record, *, whole: bool) -> Seen:
-    """What SQL makes of the record."""
-    found: Seen = {}
+def stored_metrics(run: Record, *, whole: bool) -> MetricsByTime:
+    """The metrics that SQL computes from the record."""
+    found: MetricsByTime = {}
     with store.connect(run, whole=whole) as connection:
         names = list(catalogue.load())
         for host, ts, *row in connection.execute(
@@ -185,9 +185,9 @@ def stored(run: Record, *, whole: bool) -> Seen:
     return found
 
 
-def watched(host: Host) -> Seen:
-    """What the live view makes of some beats of a host."""
-    live, found = HostMetrics(1.0, catalogue.parts()), Seen()
+def live_metrics(host: Host) -> MetricsByTime:
+    """The metrics that the live view computes from some beats of a host."""
+    live, found = HostMetrics(1.0, catalogue.parts()), MetricsByTime()
     for source, fact in FACTS.items():
         live.learn(source, fact)
     ts, mono = START, 5000 * SECOND
@@ -214,17 +214,17 @@ def watched(host: Host) -> Seen:
 
 @settings(
     max_examples=2, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate]
-)  # there is no smaller seed
+)  # shrinking a seed is useless
 @given(st.integers(0, 10**9))
-@example(0)  # the last host has a mount with operations, but without bytes
+@example(0)  # the last host has a mount with operations but no bytes
 def test_live_and_stored_agree(seed: int) -> None:
-    """Over gaps, reboots, suspends, resets, wraps, hot-plug, and sources that miss beats or are read on few of them."""
+    """Equal over gaps, reboots, suspends, resets, wraps, hot-plug, missed beats and sources that are read rarely."""
     hosts = [Host(f"n{number}", seed + number) for number in range(12)]
-    seen = {key: values for host in hosts for key, values in watched(host).items()}
+    seen = {key: values for host in hosts for key, values in live_metrics(host).items()}
     with TemporaryDirectory() as directory:
         run = write(Path(directory), hosts)
         for whole in (False, True):
-            found = stored(run, whole=whole)
+            found = stored_metrics(run, whole=whole)
             assert found.keys() == seen.keys()
             for key, (values, devices) in seen.items():
                 assert values == pytest.approx(found[key][0]), key
@@ -233,13 +233,13 @@ def test_live_and_stored_agree(seed: int) -> None:
                     assert rest == pytest.approx(found[key][1][device]), key
 
 
-def test_every_metric_is_in_the_comparison() -> None:
-    """The test above gives each table that a metric comes from some rows."""
+def test_every_table_with_keys_is_compared() -> None:
+    """The test above has rows for every table with keys that a metric is computed from."""
     assert {name for name, table in TABLES.items() if table.keys} == set(KEYS)
 
 
 def test_many_devices_are_compared_with_one_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host may name 40,000 devices, other ones on every beat: the work must not grow with the square of that."""
+    """A host may report 40,000 devices, different ones on every beat: the work must not grow quadratically."""
     sets = list[set[str]]()
 
     def like_a_disk(_: str, names: set[str]) -> bool:
@@ -256,8 +256,8 @@ def test_many_devices_are_compared_with_one_set(monkeypatch: pytest.MonkeyPatch)
     assert all(one is sets[0] for one in sets)
 
 
-def test_work_is_announced_before_it_is_done() -> None:
-    """Text that is parsed, and rows, also those of unchanged text, from which metrics are computed again."""
+def test_admit_gets_the_size_of_all_work() -> None:
+    """`admit` is called for text that is parsed and for rows that metrics are computed from, even if unchanged."""
     sizes = list[int]()
     plan = Plan((sources.source("loadavg"), sources.source("mountinfo")))
     frames, beats = HostFrames(plan, 1.0, admit=sizes.append), Beats()

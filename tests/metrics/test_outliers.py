@@ -1,4 +1,4 @@
-"""Who stands out: known outliers are found where they are, noise is not."""
+"""Outliers: known outliers are found at the right place, and noise is not an outlier."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BUCKETS = 200
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """Rows of noise around a common course, and a factor on one row for a while."""
+    """Rows of noise around a common curve; the last rows are multiplied by a factor for a while."""
 
     rows: int = 32
     noise: float = 0.1
@@ -25,13 +25,13 @@ class Case:
     last: int = 120
     threshold: Threshold = dataclasses.field(default_factory=lambda: Threshold("both", 0.5))
     found: bool = True
-    tail: float = 0.0  # of the samples are spikes of twenty times their value
-    absent: float = 0.0  # of the samples are missing
+    tail: float = 0.0  # fraction of samples that are spikes of twenty times their value
+    absent: float = 0.0  # fraction of samples that are missing
     odd: int = 1  # rows that differ
-    edge: int = 3  # how well its begin and end are known
+    edge: int = 3  # tolerance for the first and the last bucket
 
 
-def lines(case: Case, seed: int) -> list[list[float]]:
+def make_rows(case: Case, seed: int) -> list[list[float]]:
     """The rows; those that differ are the last ones."""
     random_ = random.Random(seed)
     course = [10 + 5 * math.sin(at / 15) + (30 if at % 50 > 40 else 0) for at in range(BUCKETS)]
@@ -59,7 +59,7 @@ CASES = {
     "among few": Case(rows=6, factor=4.0),
     "with samples missing": Case(factor=4.0, absent=0.3, edge=8),
     "among spikes": Case(factor=5.0, tail=0.03),
-    "a thousand rows": Case(rows=300, factor=3.0),
+    "many rows": Case(rows=300, factor=3.0),
     "noise": Case(found=False),
     "strong noise": Case(noise=0.5, found=False),
     "spikes on all rows": Case(tail=0.05, found=False),
@@ -67,8 +67,8 @@ CASES = {
     "a little above": Case(factor=1.2, found=False),
     "one spike": Case(factor=50.0, first=90, last=91, found=False),
     "below where only high matters": Case(factor=0.2, threshold=Threshold("high", 0.5), found=False),
-    "too few to tell": Case(rows=4, factor=9.0, found=False),
-    "below what anybody cares for": Case(factor=9.0, threshold=Threshold("both", 1000.0), found=False),
+    "too few rows": Case(rows=4, factor=9.0, found=False),
+    "negligible difference": Case(factor=9.0, threshold=Threshold("both", 1000.0), found=False),
     "half of the rows are another group": Case(factor=4.0, odd=14, found=False),
 }
 
@@ -78,7 +78,7 @@ CASES = {
 def test_against_peers(name: str, seed: int) -> None:
     """Each case finds its one odd row, or nothing."""
     case = CASES[name]
-    found = against_peers(lines(case, seed), case.threshold)
+    found = against_peers(make_rows(case, seed), case.threshold)
     assert [stretch.row for stretch in found] == ([case.rows - 1] if case.found else [])
     for stretch in found:
         assert stretch.peers == case.rows - 1
@@ -88,20 +88,20 @@ def test_against_peers(name: str, seed: int) -> None:
 
 
 def test_strongest_first() -> None:
-    """The row furthest off leads."""
-    rows = lines(Case(rows=20), 1)
+    """The row that differs most is first."""
+    rows = make_rows(Case(rows=20), 1)
     rows[3] = [3 * value for value in rows[3]]
     rows[7] = [9 * value for value in rows[7]]
     assert [stretch.row for stretch in against_peers(rows, Threshold("high", 0.5))] == [7, 3]
 
 
-def test_equal_rows_have_no_noise_and_no_outlier() -> None:
-    """No noise at all is no reason to see outliers."""
+def test_equal_rows_have_no_outliers() -> None:
+    """Rows that are all equal have no outliers, even if no difference is negligible."""
     assert against_peers([[1.0] * 50] * 8, Threshold("both", 0.0)) == []
 
 
 def test_rows_without_any_sample() -> None:
-    """Nothing known, nothing found."""
+    """Rows of missing samples have no outliers."""
     assert against_peers([[math.nan] * 30] * 8, Threshold("both", 1.0)) == []
 
 
@@ -114,7 +114,7 @@ OVER_TIME: dict[str, tuple[Direction, float, bool]] = {
 
 @pytest.mark.parametrize("name", OVER_TIME)
 def test_over_time(name: str) -> None:
-    """A row alone is compared with itself."""
+    """A single row is compared with its own median."""
     direction, factor, expected = OVER_TIME[name]
     found = _over_time(direction, factor)
     assert bool(found) == expected

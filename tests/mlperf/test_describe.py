@@ -1,4 +1,4 @@
-"""The system description: like hosts together, each value with its origin, what exists kept, what is written valid."""
+"""The system description: equal hosts are grouped, values have their origin, and existing values are kept."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ FACTS: dict[str, Any] = {
 }
 
 
-def described(sets: Sets) -> Any:
+def draft_of(sets: Sets) -> Any:
     """The draft for hosts."""
     return draft(RunCase(about="", outcome="", start=sets).run_data())
 
 
-def test_like_hosts_are_one_client() -> None:
-    """Variables of single ranks and names of devices do not part them; other memory does."""
+def test_equal_hosts_are_one_client() -> None:
+    """Per-rank variables and device names do not separate hosts; different memory does."""
     other = {**FACTS, "environment": {"settings": {"NCCL_DEBUG": "WARN"}, "volatile": {"SLURM_PROCID": "3"}}}
     other["block"] = [{**DISK, "device": "nvme7n1"}, {**DISK, "device": "nvme3n1"}]
     small = {**FACTS, "meminfo": {"total_kib": 2**28, "kib": {"MemTotal": 2**28}, "counts": {}}}
-    clients = described({"n[1-14]": FACTS, "n15": other, "n16": small})["system_under_test"]["clients"]
+    clients = draft_of({"n[1-14]": FACTS, "n15": other, "n16": small})["system_under_test"]["clients"]
     assert [client["quantity"].value for client in clients] == [15, 1]
     chassis = clients[0]["chassis"]
     assert {name: chassis[name].value for name in chassis} == {
@@ -82,8 +82,8 @@ def test_like_hosts_are_one_client() -> None:
 
 
 def test_solution_is_inferred_from_mounts() -> None:
-    """Every such value says what it follows from."""
-    solution = described({"n[1-2]": FACTS})["system_under_test"]["solution"]
+    """Values that follow from mounts are marked as inferred."""
+    solution = draft_of({"n[1-2]": FACTS})["system_under_test"]["solution"]
     found = {name: (entry.value, entry.origin) for name, entry in solution["architecture"].items()}
     assert found == {
         "storage_location": ("remote", "inferred"),
@@ -96,9 +96,9 @@ def test_solution_is_inferred_from_mounts() -> None:
     assert solution["capabilities"]["multi_host"].value is True
 
 
-def test_the_storage_is_asked_for_or_described(tmp_path: Path) -> None:
-    """Its nodes are asked for; from a record of their own they are described and grouped as clients are."""
-    todo = [line.partition(":")[0] for line in to_do(described({"n[1-2]": FACTS}))]
+def test_product_nodes_from_a_record(tmp_path: Path) -> None:
+    """Product nodes are a to-do item; from a record of the nodes, they are described and grouped like clients."""
+    todo = [line.partition(":")[0] for line in to_do(draft_of({"n[1-2]": FACTS}))]
     assert {"product_nodes", "product_switches", "rack_power_supplies"} <= set(todo)
     for name, hosts in (("run", {"n[1-2]": FACTS}), ("storage", {"s[1-3]": FACTS})):
         snapshot = Snapshot.of("2026-08-01T00:00:00Z", host_results(hosts))
@@ -113,15 +113,15 @@ def test_the_storage_is_asked_for_or_described(tmp_path: Path) -> None:
     assert [node["quantity"] for node in system["clients"]] == [2]
     assert [node["quantity"] for node in system["product_nodes"]] == [3]
     assert system["product_nodes"][0]["friendly_description"] == "storage node: PowerEdge R7625, AMD EPYC 9654"
-    kept, lines = completed(read_yaml(file), described({"n[1-2]": FACTS}))
+    kept, lines = completed(read_yaml(file), draft_of({"n[1-2]": FACTS}))
     assert lines == []
     assert kept["system_under_test"]["product_nodes"].origin == "kept"
 
 
 def test_cloud_has_no_racks() -> None:
-    """What the schema forbids there is not asked for."""
+    """Keys that the schema forbids for cloud systems are left out."""
     cloud = {**FACTS, "cloud": {"provider": "aws", "instance_type": "p5.48xlarge"}}
-    system = described({"n1": cloud})["system_under_test"]
+    system = draft_of({"n1": cloud})["system_under_test"]
     assert system["deployment"].value == "cloud"
     assert not {"total_rack_units", "rack_power_supplies", "product_switches"} & set(system)
     assert set(system["clients"][0]["chassis"]) == {
@@ -135,8 +135,8 @@ def test_cloud_has_no_racks() -> None:
 
 
 @pytest.mark.parametrize("text", ["plain", "no", "1e3", 'a"b\\c', "x: y # z", "line\nbreak\x85\u2028", "- -", "ß", ""])
-def test_yaml_is_read_back_as_it_was(text: str, tmp_path: Path) -> None:
-    """Whatever a host calls itself: values, keys and the comment beside them."""
+def test_yaml_round_trip(text: str, tmp_path: Path) -> None:
+    """Any text from a host reads back unchanged as a value or a key, also beside a comment with that text."""
     tree = {
         "a": {"b": Entry(text, "measured", text)},
         "c": [{"d": Entry(1, "ask"), "e": [Entry(text, "kept")]}],
@@ -147,8 +147,8 @@ def test_yaml_is_read_back_as_it_was(text: str, tmp_path: Path) -> None:
     assert read_yaml(path) == {"a": {"b": text}, "c": [{"d": 1, "e": [text]}], text: 1}
 
 
-def test_existing_file_is_completed_and_not_touched(tmp_path: Path) -> None:
-    """What a person wrote stays, what was empty is filled in, and what differs is told."""
+def test_existing_file_is_completed_in_a_new_file(tmp_path: Path) -> None:
+    """The new file keeps existing values and fills empty ones; differences are reported. The old file stays."""
     (tmp_path / "s.json").write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", host_results({"n[1-2]": FACTS}))))
     file = tmp_path / "system.yaml"
     run = CliRunner().invoke
@@ -169,9 +169,9 @@ def test_existing_file_is_completed_and_not_touched(tmp_path: Path) -> None:
     assert (new["clients"][0]["chassis"]["memory_capacity"], new["clients"][0]["quantity"]) == (512, 2)
 
 
-def test_another_number_of_clients_is_told() -> None:
-    """Nodes are not guessed at."""
-    tree = described({"n1": FACTS})
+def test_different_number_of_clients_is_reported() -> None:
+    """The clients of the file are kept as they are."""
+    tree = draft_of({"n1": FACTS})
     whole, lines = completed({"system_under_test": {"clients": [{}, {}]}}, tree)
     assert lines == ["system_under_test.clients: 2 in the file, 1 found"]
     assert whole["system_under_test"]["clients"] == Entry([{}, {}], "kept")
@@ -179,7 +179,7 @@ def test_another_number_of_clients_is_told() -> None:
 
 
 def test_traffic_roles_follow_the_bytes(tmp_path: Path) -> None:
-    """The interface that moved the data; without a series nothing is suggested."""
+    """The interface with the most traffic gets the role data; without a readable series there are no roles."""
     import duckdb
 
     assert roles_of(None) == roles_of(tmp_path) == {}
@@ -195,8 +195,8 @@ def test_traffic_roles_follow_the_bytes(tmp_path: Path) -> None:
     assert roles_of(tmp_path) == {}
 
 
-def test_what_a_person_wrote_may_hold_a_date(tmp_path: Path) -> None:
-    """YAML takes it for one without being asked; it is kept."""
+def test_date_in_an_existing_file(tmp_path: Path) -> None:
+    """YAML parses it as a date, not as a string; it is kept."""
     (tmp_path / "s.json").write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", host_results({"n1": FACTS}))))
     (tmp_path / "system.yaml").write_text("system_under_test:\n  available_since: 2026-08-01\n")
     done = CliRunner().invoke(command, [str(tmp_path / "s.json"), "-o", str(tmp_path / "system.yaml")])

@@ -1,4 +1,4 @@
-"""`run --layout mlpstorage`: not one byte of the wrapped tool's files changes, and readers see exactly its runs."""
+"""`run --layout mlpstorage`: the files of the wrapped tool do not change, and readers find exactly its runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.commands import ROLLBOOK, Rollbook
 
 OPTIONS = ["--type", "training", "--layout", "mlpstorage", "--skip-timeseries", "--no-report", "--results-dir"]
 TREE = "closed/Acme/results/sys1/training/unet3d/run"
-# A tool that makes the result directories it is asked to, and prints the hash of all it wrote.
+# A stub of the tool, which creates result directories and prints the hash of each file.
 TOOL = """#!{python}
 import hashlib, json, pathlib, sys, time
 root = pathlib.Path(sys.argv[sys.argv.index("--results-dir") + 1]).absolute()
@@ -54,7 +54,7 @@ sys.exit({code})
 
 
 def tool(directory: Path, name: str = "mlpstorage", code: int = 0) -> Path:
-    """Write the stub."""
+    """Write the stub of the tool."""
     path = directory / name
     path.write_text(TOOL.format(python=sys.executable, tree=TREE, code=code))
     path.chmod(0o755)
@@ -69,8 +69,8 @@ def run(directory: Path, *argv: str, **environment: str) -> subprocess.Completed
     )
 
 
-def unchanged(output: str) -> list[Path]:
-    """Check every file that the tool printed; returns the result directories."""
+def unchanged_directories(output: str) -> list[Path]:
+    """Assert that no file that the tool printed has changed; returns the result directories."""
     lines = [line.split(" ", 1) for line in output.splitlines()]
     for digest, name in lines:
         done = subprocess.run(["sha256sum", name], capture_output=True, text=True, check=True)
@@ -79,11 +79,11 @@ def unchanged(output: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("delay", ["0", "1.2"])
-def test_the_record_goes_into_the_tools_directory(tmp_path: Path, delay: str) -> None:
-    """Whether the tool starts in the same second or in another: one run, and the record opens from its directory."""
+def test_record_is_moved_into_the_tools_directory(tmp_path: Path, delay: str) -> None:
+    """Whether the tool starts in the same second or later, there is one run, and its directory opens as the record."""
     done = run(tmp_path, str(tool(tmp_path)), "training", "run", "--results-dir", "results", "--delays", delay)
     assert done.returncode == 0, done.stderr
-    (leaf,) = unchanged(done.stdout)
+    (leaf,) = unchanged_directories(done.stdout)
     found = get_runs_files(tmp_path / "results")
     assert [item.data.result_dir for item in found] == [str(leaf)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mlpstorage", "results"], "no staging directory is left"
@@ -102,29 +102,31 @@ def test_the_record_goes_into_the_tools_directory(tmp_path: Path, delay: str) ->
     assert rollbook.query(leaf, "SELECT count(*) AS hosts FROM hosts") == [{"hosts": 1}]
     assert "clients:" in rollbook.describe(leaf)
     rollbook.recover(leaf)
-    assert unchanged(done.stdout)
+    assert unchanged_directories(done.stdout)
     exported = rollbook.export(leaf, tmp_path / "export", "mlpstorage")
     names = {str(path.relative_to(tmp_path / "export")) for path in exported}
     assert {"summary.json", "0_output.json", "dlio_config/config.yaml", "dlio_config/overrides.yaml"} <= names
     assert (tmp_path / "export" / "training_run.stdout.log").read_text() == "out", "the log of the tool, not its output"
     tree = check_results(tmp_path / "results")
     assert tree is not None
-    assert "mlperf-run-count" in {rule.id for group in tree.groups for rule in group.rules}, "one run is no submission"
+    assert "mlperf-run-count" in {rule.id for group in tree.groups for rule in group.rules}, (
+        "one run is not a submission"
+    )
     assert check_results(leaf) is None, "the record itself"
 
 
 @pytest.mark.parametrize(
-    ("delays", "code", "says"),
+    ("delays", "code", "message"),
     [("0,1.2", 0, "created 2 result directories"), ("", 1, "created no result directory")],
 )
-def test_the_record_stays_outside(tmp_path: Path, delays: str, code: int, says: str) -> None:
-    """With two result directories or none, readers see exactly the runs that were made."""
+def test_record_stays_outside_without_a_unique_directory(tmp_path: Path, delays: str, code: int, message: str) -> None:
+    """With two result directories or none, the record stays outside, and readers find exactly the tool's runs."""
     path = tool(tmp_path, code=code)
     done = run(tmp_path, str(path), "training", "run", "--results-dir", "results", "--delays", delays)
     assert done.returncode == code
-    assert says in done.stderr
+    assert message in done.stderr
     assert f"the record is in {tmp_path / 'results.rollbook'}/" in done.stderr
-    made = unchanged(done.stdout)
+    made = unchanged_directories(done.stdout)
     assert len(get_runs_files(tmp_path / "results")) == len(made) == (2 if delays else 0)
     assert not list((tmp_path / "results").rglob("rollbook"))
     record = locate_record(tmp_path / "results.rollbook")
@@ -132,22 +134,22 @@ def test_the_record_stays_outside(tmp_path: Path, delays: str, code: int, says: 
 
 
 def test_a_script_that_calls_the_tool(tmp_path: Path) -> None:
-    """The directory is found by what is new, not by the name of the command."""
+    """The result directory is found because it is new, not by the name of the command."""
     path = tool(tmp_path, name="run-all")
     done = run(
         tmp_path, str(path), "--results-dir", "results", "--delays", "0",
         MLPSTORAGE_ORGNAME="Acme", MLPSTORAGE_SYSTEMNAME="sys1",
     )  # fmt: skip
     assert done.returncode == 0
-    assert "only the command itself can create a result directory" in done.stderr, "said before, in case it is needed"
-    (leaf,) = unchanged(done.stdout)
+    assert "only the command itself can create a result directory" in done.stderr, "printed before the command starts"
+    (leaf,) = unchanged_directories(done.stdout)
     assert Record.open(leaf / "rollbook").metadata["exit_code"] == 0
 
 
 def test_a_command_without_its_result_directory_is_not_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rollbook: Rollbook
 ) -> None:
-    """Around any other command than the tool, the variables and the type are needed before it starts."""
+    """A command other than the tool needs the environment variables and the type before it starts."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLPSTORAGE_ORGNAME", "Acme")
     monkeypatch.delenv("MLPSTORAGE_SYSTEMNAME", raising=False)
@@ -186,7 +188,7 @@ def dlio(directory: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_complete_result_directory(tmp_path: Path) -> None:
-    """Around another command than the tool, Rollbook makes the directory: DLIO's files, logs, the tool's keys."""
+    """For another command than the tool, Rollbook creates the directory: DLIO's files, logs, the tool's keys."""
     done = dlio(tmp_path)
     assert done.returncode == 0, done.stderr
     (found,) = get_runs_files(tmp_path / "results")
@@ -215,7 +217,7 @@ def test_a_complete_result_directory(tmp_path: Path) -> None:
 
 
 def test_export_has_all_result_files(tmp_path: Path) -> None:
-    """A record in Rollbook's own layout has them where DLIO left them; the export has them all."""
+    """In Rollbook's own layout, result files stay where DLIO wrote them; the export has all of them."""
     path = tmp_path / "dlio_benchmark"
     path.write_text(DLIO.format(python=sys.executable))
     path.chmod(0o755)
@@ -248,8 +250,8 @@ def test_a_result_directory_that_cannot_be_created(tmp_path: Path) -> None:
     assert "could not be moved to its result directory" in placement.message
 
 
-def test_a_place_that_is_taken(tmp_path: Path) -> None:
-    """An earlier record in the same result directory is not replaced."""
+def test_existing_record_is_not_replaced(tmp_path: Path) -> None:
+    """If the result directory has an earlier record, the new one stays where it is, with a message."""
     results = tmp_path / "results"
     placement = Placement(results, "training", ["mlpstorage", "--results-dir", str(results)], {})
     record = placement.staging / "training" / "20260801_120000"

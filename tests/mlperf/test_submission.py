@@ -1,4 +1,4 @@
-"""Results directories that the tool wrote: judged per run and per group, then broken in one way at a time."""
+"""Results directories that the tool wrote: verdicts per run and per group, also with one fault at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.mlperf.trees import CLUSTER, START, SYSTEM, checkpointing, training, 
 Break = Callable[[list[Path]], object]
 
 
-def judged(path: Path) -> Submission:
+def judge(path: Path) -> Submission:
     """The verdicts on a results directory."""
     found = check_results(path)
     assert found is not None
@@ -51,7 +51,7 @@ def summarise(path: Path, **changes: Any) -> int:
 def test_a_submission(tmp_path: Path) -> None:
     """Three groups, all CLOSED; the same for a part of the tree, and for a single run."""
     paths = training(tmp_path) + checkpointing(tmp_path) + vector_database(tmp_path)
-    found = judged(tmp_path)
+    found = judge(tmp_path)
     assert [(group.name.rpartition("sys1/")[2], group.verdict, len(group.runs)) for group in found.groups] == [
         ("checkpointing/llama3-70b", "CLOSED", 2),
         ("training/unet3d", "CLOSED", 7),
@@ -59,9 +59,9 @@ def test_a_submission(tmp_path: Path) -> None:
     ], [group.text for group in found.groups]
     assert found.verdicts == {"CLOSED": 3}
     assert found.is_judged
-    (model,) = judged(tmp_path / SYSTEM / "training" / "unet3d").groups
+    (model,) = judge(tmp_path / SYSTEM / "training" / "unet3d").groups
     assert (model.verdict, len(model.runs)) == ("CLOSED", 7)
-    (single,) = judged(paths[1]).groups
+    (single,) = judge(paths[1]).groups
     assert (single.verdict, single.rules, len(single.runs)) == ("CLOSED", [], 1)
     assert any(rule.values for rule in single.runs[0].rules)
 
@@ -126,17 +126,17 @@ TRAINING: dict[str, tuple[Break, str | None, str]] = {
 
 
 @pytest.mark.parametrize("name", TRAINING)
-def test_training_broken_in_one_way(tmp_path: Path, name: str) -> None:
+def test_training_with_one_fault(tmp_path: Path, name: str) -> None:
     """The group has the verdict of the fault, and the message names it."""
-    how, verdict, says = TRAINING[name]
+    how, verdict, expected = TRAINING[name]
     how(training(tmp_path))
-    found = judged(tmp_path)
+    found = judge(tmp_path)
     (group,) = found.groups
     assert group.verdict == verdict, group.text
     assert bool(group.missing) == (verdict is None)
     rules = [*group.rules, *(rule for run in group.runs for rule in run.rules)]
     messages = [finding.message for rule in rules for finding in rule.findings]
-    assert not says or any(says in message for message in messages), messages
+    assert not expected or any(expected in message for message in messages), messages
     if "metadata" in name:
         assert len(found.unreadable) == 1
 
@@ -146,20 +146,20 @@ def test_only_preparation(tmp_path: Path) -> None:
     [path, *runs] = training(tmp_path)
     for run in runs:
         shutil.rmtree(run)
-    for found in (judged(path), judged(tmp_path)):
+    for found in (judge(path), judge(tmp_path)):
         assert (found.is_judged, found.verdicts, found.at_least("warn")) == (True, {}, [])
         assert [group.text.partition(": ")[2] for group in found.groups] == ["only preparation, nothing to judge"]
         assert [group.verdict for group in found.groups] == [None]
 
 
 def test_another_model_is_another_group(tmp_path: Path) -> None:
-    """Each lacks runs."""
+    """Both groups lack runs."""
     paths = training(tmp_path)
     other_model(paths)
-    assert [group.verdict for group in judged(tmp_path).groups] == ["INVALID", "INVALID"]
+    assert [group.verdict for group in judge(tmp_path).groups] == ["INVALID", "INVALID"]
 
 
-def reading_at(paths: list[Path], seconds: float) -> int:
+def move_reading(paths: list[Path], seconds: float) -> int:
     """Move the reading run to another time after the start of the writing one."""
     at = START + dt.timedelta(seconds=seconds)
     return summarise(paths[1], start=at.isoformat(), end=(at + dt.timedelta(seconds=900)).isoformat())
@@ -171,18 +171,18 @@ def utc(local: dt.datetime, seconds: float) -> str:
 
 
 CHECKPOINTING: dict[str, tuple[Break, str | None, str]] = {
-    "reading too late": (lambda p: reading_at(p, 931), "INVALID", "31.0 s between writing"),
-    "reading before the end of writing": (lambda p: reading_at(p, 890), "INVALID", "clocks"),
+    "reading too late": (lambda p: move_reading(p, 931), "INVALID", "31.0 s between writing"),
+    "reading before the end of writing": (lambda p: move_reading(p, 890), "INVALID", "clocks"),
     "hosts released late": (
         lambda p: (
-            change(p[0], cluster_snapshots={"end": {"collection_timestamp": utc(START, 905)}}), reading_at(p, 936),
+            change(p[0], cluster_snapshots={"end": {"collection_timestamp": utc(START, 905)}}), move_reading(p, 936),
         ),
         "INVALID",
         "31.0 s between writing",
     ),
     "released late, read at once": (
         lambda p: (
-            change(p[0], cluster_snapshots={"end": {"collection_timestamp": utc(START, 930)}}), reading_at(p, 935),
+            change(p[0], cluster_snapshots={"end": {"collection_timestamp": utc(START, 930)}}), move_reading(p, 935),
         ),
         "CLOSED",
         "",
@@ -200,33 +200,33 @@ CHECKPOINTING: dict[str, tuple[Break, str | None, str]] = {
 
 
 @pytest.mark.parametrize("name", CHECKPOINTING)
-def test_checkpointing_broken_in_one_way(tmp_path: Path, name: str) -> None:
+def test_checkpointing_with_one_fault(tmp_path: Path, name: str) -> None:
     """The group has the verdict of the fault."""
-    how, verdict, says = CHECKPOINTING[name]
+    how, verdict, expected = CHECKPOINTING[name]
     how(checkpointing(tmp_path))
-    (group,) = judged(tmp_path).groups
+    (group,) = judge(tmp_path).groups
     assert group.verdict == verdict, group.text
     rules = [*group.rules, *(rule for run in group.runs for rule in run.rules)]
     messages = [finding.message for rule in rules for finding in rule.findings]
-    assert not says or any(says in message for message in messages), messages
+    assert not expected or any(expected in message for message in messages), messages
 
 
-def test_vector_database_broken(tmp_path: Path) -> None:
-    """A run less, and a metric less."""
+def test_vector_database_with_faults(tmp_path: Path) -> None:
+    """A missing metric makes its run INVALID, and a missing run its group."""
     paths = vector_database(tmp_path)
     data = json.loads(metadata_of(paths[0]).read_bytes())
     del data["metrics"]["recall"]
     metadata_of(paths[0]).write_text(json.dumps(data))
-    (group,) = judged(tmp_path).groups
+    (group,) = judge(tmp_path).groups
     assert [run.verdict for run in group.runs] == ["INVALID", *["CLOSED"] * 4]
     shutil.rmtree(paths[0])
-    (group,) = judged(tmp_path).groups
+    (group,) = judge(tmp_path).groups
     assert group.verdict == "INVALID"
     assert group.rules[1].findings[0].message == "4 runs, 5 required"
 
 
 def test_the_earlier_round(tmp_path: Path) -> None:
-    """Five runs are enough there, and accelerators of that round count."""
+    """The same five runs are CLOSED by the rules of round 2026-03 and INVALID by the newest."""
     for number in range(5):
         at = START + dt.timedelta(hours=number)
         write_run(tmp_path, "training 2026-03", "unet3d/run", at)
@@ -235,11 +235,11 @@ def test_the_earlier_round(tmp_path: Path) -> None:
     assert [group.text for group in found.groups] == [
         "closed/Acme/results/sys1/training/unet3d: 5 runs: CLOSED"
     ]  # fmt: skip
-    assert judged(tmp_path).groups[0].verdict == "INVALID"
+    assert judge(tmp_path).groups[0].verdict == "INVALID"
 
 
 def test_command_line(tmp_path: Path) -> None:
-    """Text, JSON and page, and the exit status: 0, 1 for findings, 3 where something was not judged."""
+    """Text, JSON and page, and the exit status: 0, 1 for findings, 3 if something was not judged."""
     paths = training(tmp_path)
     run = CliRunner()
     done = run.invoke(cli, ["check", str(tmp_path)])
@@ -265,7 +265,7 @@ def test_command_line(tmp_path: Path) -> None:
 
 
 def test_rules_over_several_runs_are_in_the_catalogue(tmp_path: Path) -> None:
-    """They are listed and explained as all others, and can be silenced: then they count for the verdict alone."""
+    """They are listed and explained like others; a silenced one changes the verdict but not the exit status."""
     run = CliRunner()
     assert "mlperf-run-count " in run.invoke(cli, ["check", "--list"]).stdout
     assert "Fix: Repeat the runs" in run.invoke(cli, ["check", "--explain", "mlperf-run-count"]).stdout
@@ -286,7 +286,7 @@ def test_rules_over_several_runs_are_in_the_catalogue(tmp_path: Path) -> None:
 
 
 def test_describe_a_results_directory(tmp_path: Path) -> None:
-    """Clients come from the cluster information of a run; the rest is asked for."""
+    """Clients come from the cluster information of a run."""
     training(tmp_path)
     text = rollbook.describe(tmp_path)
     assert "quantity: 2" in text
@@ -295,21 +295,21 @@ def test_describe_a_results_directory(tmp_path: Path) -> None:
 
 
 GARBAGE: list[Any] = [None, [], {}, "x", -1, True, [1], [[]], {"a": 1}, 10**30, float("inf")]
-PLACES = ["hosts", "num_hosts", "total_memory_bytes", "missing_hosts", "host_consistency_issues"]
-OF_A_HOST = ["hostname", "memory", "cpu", "system", "disks", "mounts", "chassis_model", "networking"]
+CLUSTER_KEYS = ["hosts", "num_hosts", "total_memory_bytes", "missing_hosts", "host_consistency_issues"]
+HOST_KEYS = ["hostname", "memory", "cpu", "system", "disks", "mounts", "chassis_model", "networking"]
 
 
 @pytest.mark.parametrize("value", GARBAGE, ids=repr)
 def test_values_of_a_wrong_type(tmp_path: Path, value: Any) -> None:
-    """Whatever stands in the cluster information: it is judged, described and read, and nothing is raised."""
+    """Whatever the cluster information contains, the run is judged, described and read without an error."""
     path = write_run(tmp_path, "training", "unet3d/run", START)
     host = {"hostname": "n1", "memory": {"total": value}, "cpu": {"num_cores": value, "model": value}}
     host["system"] = {"os_release": value, "kernel_version": value}
-    clusters = [{**CLUSTER, name: value} for name in PLACES]
-    clusters += [{**CLUSTER, "hosts": [{**CLUSTER["hosts"][0], name: value}, host]} for name in OF_A_HOST]
+    clusters = [{**CLUSTER, name: value} for name in CLUSTER_KEYS]
+    clusters += [{**CLUSTER, "hosts": [{**CLUSTER["hosts"][0], name: value}, host]} for name in HOST_KEYS]
     for cluster in clusters:
         change(path, system_info=cluster)
-        assert len(judged(tmp_path).groups) == 1
+        assert len(judge(tmp_path).groups) == 1
         assert "clients" in rollbook.describe(tmp_path)
         (run,) = get_runs_files(tmp_path)
         assert run.as_dict()["model"] == "unet3d"
@@ -320,7 +320,7 @@ def test_values_of_a_wrong_type(tmp_path: Path, value: Any) -> None:
 
 
 def test_dlio_without_the_tool(tmp_path: Path) -> None:
-    """A directory of DLIO alone is read from its configuration."""
+    """A directory with DLIO's files only is read from its configuration."""
     path = write_run(tmp_path, "training", "unet3d/run", START)
     data = json.loads(metadata_of(path).read_bytes())
     metadata_of(path).unlink()
@@ -328,6 +328,6 @@ def test_dlio_without_the_tool(tmp_path: Path) -> None:
         json.dumps({"workload": {**data["parameters"], "model": {"name": "unet3d"}, "workflow": {"train": True}}})
     )
     (path / "dlio_config" / "overrides.yaml").write_text("['workload=unet3d_b200', '++workload.reader.read_threads=4']")
-    (group,) = judged(path).groups
+    (group,) = judge(path).groups
     (run,) = group.runs
     assert (run.type, run.model, run.verdict) == ("training", "unet3d", "CLOSED"), run.missing

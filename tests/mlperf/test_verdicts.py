@@ -35,7 +35,7 @@ def patched(base: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
 
 
 def judge_run(run: dict[str, Any], directory: Path) -> Findings:
-    """Check a run that lies in a directory, with its summary and the runs beside it."""
+    """Check a run in a directory, with its summary and the runs beside it."""
     fields = {name: value for name, value in run.items() if name != "verdict"}
     case = RunCase(about="", outcome="", **fields)
     data: RunData = case.run_data()
@@ -65,7 +65,7 @@ def test_a_run_that_passes(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("row", ROWS)
 def test_a_run_that_violates_a_rule(row: dict[str, Any], tmp_path: Path) -> None:
-    """It is OPEN or INVALID, or not judged where the same fault hides another input; never CLOSED."""
+    """It is OPEN or INVALID, or not judged if the same fault also hides an input; it is never CLOSED."""
     found = judge_run(patched(DATA["bases"][row["base"]], row["violates"]), tmp_path)
     result = next(result for result in found.rules if result.id == row["rule"])
     assert result.outcome in ("warn", "fail"), result.note
@@ -99,7 +99,7 @@ def _type(base: str) -> str:
 
 
 def test_a_benchmark_without_published_rules_is_not_judged(tmp_path: Path) -> None:
-    """KV cache in the newest round: the text names what is missing; a violated limit of the tool is INVALID."""
+    """KV cache in the newest round: the text names the missing rules."""
     text = judge_run(DATA["bases"]["kv_cache"], tmp_path).verdict_text
     assert text == (
         "MLPerf Storage: not judged; missing: rules for kv_cache: Rules.md of round 2026-07 has none, only the limits "
@@ -108,7 +108,7 @@ def test_a_benchmark_without_published_rules_is_not_judged(tmp_path: Path) -> No
 
 
 def test_preparation_is_not_judged(tmp_path: Path) -> None:
-    """Data generation has no verdict and lacks nothing."""
+    """Data generation has no verdict and no missing input."""
     found = judge_run(patched(DATA["bases"]["training"], {"metadata/command": "datagen"}), tmp_path)
     assert (found.verdict, found.not_judged, found.verdict_text) == (None, [], "")
     assert "MLPerf Storage: datagen is not a measured run and is not judged" in found.notes
@@ -116,7 +116,7 @@ def test_preparation_is_not_judged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", rounds.NAMES)
 def test_rounds_name_source_and_date(name: str) -> None:
-    """Each round can be traced, and names only rules that exist."""
+    """Each round names its source and date, and only rules that exist."""
     found = rounds.load(name)
     assert found.name == name
     assert "commit" in found.source

@@ -30,7 +30,7 @@ SYSTEM = Path("closed/Acme/results/sys1")
 
 
 def write_run(root: Path, base: str, place: str, at: dt.datetime, **changes: Any) -> Path:
-    """Write one result directory; changes are of the metadata."""
+    """Write one result directory; `changes` replace metadata."""
     run = copy.deepcopy(BASES[base])
     stamp = at.strftime("%Y%m%d_%H%M%S")
     metadata = {**run["metadata"], "run_datetime": stamp, "system_info": CLUSTER, **changes}
@@ -50,7 +50,7 @@ def write_run(root: Path, base: str, place: str, at: dt.datetime, **changes: Any
 
 
 def training(root: Path) -> list[Path]:
-    """Data generation, then six runs without a pause."""
+    """Data generation, then six runs in sequence."""
     paths = [write_run(root, "training", "unet3d/datagen", START - dt.timedelta(hours=5), command="datagen")]
     for number in range(6):
         at = START + dt.timedelta(seconds=2000 * number)
@@ -59,7 +59,7 @@ def training(root: Path) -> list[Path]:
 
 
 def checkpointing(root: Path) -> list[Path]:
-    """Writing, and reading 20 seconds after it."""
+    """A writing run, and a reading run that starts 20 seconds after its end."""
     counts = [(10, 0), (0, 10)]
     paths = []
     for number, (writes, reads) in enumerate(counts):

@@ -1,4 +1,4 @@
-"""A benchmark base class in the manner of MLPerf Storage's own: it only knows the public names.
+"""A benchmark base class like that of MLPerf Storage, which uses only the public names.
 
 It collects the cluster before and after a run, samples hosts meanwhile, and writes metadata, series and cluster.
 """
@@ -27,12 +27,12 @@ from tests.support.waits import until
 
 
 class Benchmark:
-    """What the tool's base class does around a run; `way` are options of the lab, by collector."""
+    """What the tool's base class does around a run; `options` are keyword arguments of the collectors, by name."""
 
     BENCHMARK_TYPE = BENCHMARK_TYPES.kv_cache
 
-    def __init__(self, args: Any, logger: Any, output: Path, way: dict[str, Any]) -> None:
-        self.args, self.logger, self.run_result_output, self.way = args, logger, output, way
+    def __init__(self, args: Any, logger: Any, output: Path, options: dict[str, Any]) -> None:
+        self.args, self.logger, self.run_result_output, self.options = args, logger, output, options
         self.run_datetime = "20260801_120000"
         self.cluster_information: Any = None
         self.cluster_snapshots: Any = None
@@ -52,7 +52,7 @@ class Benchmark:
                 allow_run_as_root=self.args.allow_run_as_root,
                 timeout_seconds=timeout,
                 fallback_to_local=True,
-                **self.way["mpi"],
+                **self.options["mpi"],
             )
             return ClusterInformation.from_mpi_collection(data, self.logger)
         collector = SSHClusterCollector(
@@ -60,7 +60,7 @@ class Benchmark:
             logger=self.logger,
             ssh_username=getattr(self.args, "ssh_username", None),
             timeout_seconds=timeout,
-            **self.way["ssh"],
+            **self.options["ssh"],
         )
         if not collector.is_available():
             return None
@@ -83,7 +83,7 @@ class Benchmark:
             ssh_username=None,
             ssh_timeout=20,
             logger=self.logger,
-            **self.way["ssh"],
+            **self.options["ssh"],
         )
 
     def _stop_series(self, collector: Any) -> None:

@@ -37,7 +37,7 @@ GARBAGE = ("", "\x00", "no such file\n", "a: b: c\n: :\n1 2\n", "8 0 sda 1\n", "
 
 
 def facts(gib: float = 512, kernel: str = "6.8.0-79-generic") -> dict[str, Any]:
-    """A host with the richest case of each source, of that memory and kernel."""
+    """The facts of a host: the longest data case of each source, with this memory and kernel."""
     found = {}
     for name in catalogue.NAMES:
         cases = [json.loads(path.read_bytes()).get("record") for path in (DATA / "sources" / name).glob("*.json")]
@@ -53,8 +53,8 @@ def collected(**memory: float) -> dict[str, Any]:
     return {host.name: raw_host(host) for name, gib in memory.items() for host in host_results({name: facts(gib)})}
 
 
-def test_raw_host_has_the_keys_of_all_three_transports() -> None:
-    """No transport gives less: the keys of the tool's local, MPI and SSH collectors together."""
+def test_raw_host_has_the_keys_of_all_collectors() -> None:
+    """A host has the keys of the tool's local, MPI and SSH collectors together."""
     (host,) = host_results({"n1": {**facts(), "@collected_at": "2026-08-01T00:00:00Z"}})
     raw = raw_host(host)
     assert set(raw) >= set(RAW.split())
@@ -67,7 +67,7 @@ def test_raw_host_has_the_keys_of_all_three_transports() -> None:
     assert raw_host(lost) == {"hostname": "n2", "error": "refused: key rejected"}
 
 
-def test_what_was_not_read_is_empty_and_named() -> None:
+def test_unread_sources_are_empty_and_named() -> None:
     """A reader that indexes a key finds the tool's empty value, and the reason under `errors`."""
     given = facts()
     for name in ("meminfo", "vmstat", "uptime", "version", "mounts"):
@@ -82,7 +82,7 @@ def test_what_was_not_read_is_empty_and_named() -> None:
 
 
 def test_cores_that_do_not_divide_by_sockets() -> None:
-    """Counting the blocks gives the cores and sockets that the host has."""
+    """The number of cores and sockets is right although 63 cores do not divide by 2 sockets."""
     given = facts()
     given["cpuinfo"] = {**given["cpuinfo"], "logical_cpus": 126}
     given["cpu_topology"] = {"online": "0-125", "online_count": 126, "sockets": 2, "cores": 63}
@@ -91,8 +91,8 @@ def test_cores_that_do_not_divide_by_sockets() -> None:
     assert [summary[name] for name in ("num_logical_cores", "num_physical_cores", "num_sockets")] == [126, 63, 2]
 
 
-def test_failed_hosts_are_named_and_count_in_nothing() -> None:
-    """The sums are those of the core; the failed host is missing, not a host with zero memory."""
+def test_failed_hosts_are_named_and_not_counted() -> None:
+    """The sums equal those of Rollbook; the failed host is missing, not a host with zero memory."""
     data = {**collected(n1=512, n2=256), "n3": {"hostname": "n3", "error": "refused"}}
     cluster = ClusterInformation.from_mpi_collection({**data, "_metadata": {"collection_method": "ssh"}}, LOGGER)
     core = Core.of([h for n, g in (("n1", 512), ("n2", 256)) for h in host_results({n: facts(g)})])
@@ -105,7 +105,7 @@ def test_failed_hosts_are_named_and_count_in_nothing() -> None:
     (issue,) = cluster.host_consistency_issues
     assert issue.startswith("Memory variance across hosts:")
     cluster.calculate_aggregated_info()
-    assert cluster.total_memory_bytes == 768 * GIB, "twice does not double"
+    assert cluster.total_memory_bytes == 768 * GIB, "a second call does not double it"
 
 
 @pytest.mark.parametrize("value", [None, [], {}, "x", -1, True, [1], [[]], {"a": 1}, float("inf")], ids=repr)
@@ -125,7 +125,7 @@ def test_collected_values_of_a_wrong_type(value: Any) -> None:
 
 
 def test_one_machine_under_two_names_counts_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Both names stay in the data; the memory is there once."""
+    """The memory of one machine counts once; a clone with another hostname counts separately."""
     (host,) = host_results({"n1": {**facts(), "@machine_id": "a" * 32, "@boot_id": "b", "@hostname": "n1"}})
     raw = raw_host(host)
     cluster = ClusterInformation.from_mpi_collection({"n1": raw, "alias": {**raw, "requested_name": "alias"}}, LOGGER)
@@ -136,7 +136,7 @@ def test_one_machine_under_two_names_counts_once(caplog: pytest.LogCaptureFixtur
 
 
 def test_local_fallback_names_the_hosts_it_does_not_cover() -> None:
-    """One machine does not stand for the cluster."""
+    """The other requested hosts are missing, with the error of MPI as the reason."""
     about = {"collection_method": "local_fallback", "requested_hosts": ["n1:4", "n2"], "mpi_error": "no launcher"}
     cluster = ClusterInformation.from_mpi_collection({**collected(n1=512), "_metadata": about}, LOGGER)
     assert (cluster.num_hosts, cluster.num_hosts_requested) == (1, 2)
@@ -144,7 +144,7 @@ def test_local_fallback_names_the_hosts_it_does_not_cover() -> None:
 
 
 def test_round_trip() -> None:
-    """What is written reads back, hosts and all, and writes the same again; also what the core writes."""
+    """Clusters and snapshots that were written read back, with their hosts, and are written the same again."""
     cluster = ClusterInformation.from_mpi_collection(collected(n1=512, n2=500), LOGGER)
     written = json.loads(json.dumps(cluster.as_dict()))
     again = ClusterInformation.from_dict(written, LOGGER)
@@ -163,7 +163,7 @@ def test_round_trip() -> None:
 
 
 def test_host_constructors() -> None:
-    """The tool's ways to make hosts, with its defaults."""
+    """Hosts can be made with the tool's constructors, with its defaults."""
     assert HostMemoryInfo.from_total_mem_int(7).to_dict() == {
         "total": 7, **dict.fromkeys(("available", "used", "free", "active", "inactive", "buffers", "cached", "shared"))
     }  # fmt: skip
@@ -182,8 +182,8 @@ def test_host_constructors() -> None:
     assert nothing.memory["total"] == 4
 
 
-def test_dlio_summary_as_it_really_is(tmp_path: Path) -> None:
-    """Sums are right, positions are not; the files of the ranks name the hosts."""
+def test_real_dlio_summary(tmp_path: Path) -> None:
+    """Only the sums of DLIO's lists are right, so hosts get equal parts; the files of the ranks name the hosts."""
     summary = json.loads((DATA / "mlpstorage" / "dlio_summary.json").read_bytes())
     real = ClusterInformation.from_dlio_summary_json(summary, LOGGER)
     assert real is not None
@@ -225,12 +225,12 @@ def test_dlio_summary_as_it_really_is(tmp_path: Path) -> None:
     ],
 )
 def test_parsers(name: str, text: str, expected: Any) -> None:
-    """The tool's names, its shapes, its way with lines that do not fit."""
+    """Parsers have the tool's names and results, and skip invalid lines as the tool does."""
     assert getattr(mlpstorage, name)(text) == expected
 
 
 def test_parsers_of_rows() -> None:
-    """Dataclass rows that also answer by name; what a kernel does not have is None."""
+    """Rows are dataclasses that also have keys; fields that the kernel does not have are None."""
     old = "8 0 sda 1 2 3 4 5 6 7 8 9 10 11"
     disks = mlpstorage.parse_proc_diskstats(f"{old}\n8 1 sda1 1\n8 2 sdb {' '.join('1' * 15)} x\n{old} 1 2 3 4 5 6\n")
     assert [disk.device_name for disk in disks] == ["sda", "sdb", "sda"]
@@ -250,12 +250,12 @@ def test_parsers_of_rows() -> None:
 
 @pytest.mark.parametrize("name", [name for name in dir(mlpstorage) if name.startswith("parse_")])
 def test_parsers_never_raise(name: str) -> None:
-    """Whatever the text."""
+    """No text makes a parser raise an error."""
     for text in GARBAGE:
         getattr(mlpstorage, name)(text)
 
 
-def test_time_series_data_from_anything() -> None:
+def test_time_series_data_with_missing_or_unknown_keys() -> None:
     """Missing keys have the tool's defaults; unknown ones are ignored."""
     empty = TimeSeriesData.from_dict({})
     assert (empty.collection_interval_seconds, empty.collection_method, empty.samples_by_host) == (10.0, "unknown", {})

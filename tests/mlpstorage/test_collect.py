@@ -50,15 +50,15 @@ def test_this_machine_under_two_names() -> None:
 
 
 def test_this_machine_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That is not a success."""
+    """The result is not a success and has the reason."""
     taken = Snapshot.of("2026-08-01T00:00:00Z", host_results({"n1": {"@status": "failed", "@reason": "no python3"}}))
     monkeypatch.setattr("rollbook.mlpstorage.collector.snapshot", lambda *_, **__: taken)
     found = SSHClusterCollector([], LOGGER).collect_local()
     assert (found.success, found.errors) == (False, ["n1: failed: no python3"])
 
 
-def test_mpi_falls_back_to_this_machine_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    """A launcher that is not there: the error is kept, and the method is never called mpi."""
+def test_mpi_falls_back_to_this_machine(caplog: pytest.LogCaptureFixture) -> None:
+    """If the launcher does not exist, the error is kept, and the method is local_fallback."""
     caplog.set_level(logging.INFO)
     collector = MPIClusterCollector(["node01", "node02"], "no-such-mpirun", LOGGER, timeout_seconds=10)
     assert not collector.is_available()
@@ -76,7 +76,7 @@ def test_mpi_falls_back_to_this_machine_and_says_so(caplog: pytest.LogCaptureFix
 
 
 def test_both_argument_orders_of_the_mpi_collector() -> None:
-    """A truth value in the place of the results directory is allow_run_as_root."""
+    """A boolean in the position of the results directory is allow_run_as_root."""
     earlier = MPIClusterCollector(["n1"], "mpirun", LOGGER, True, 5)
     later = MPIClusterCollector(["n1"], "mpirun", LOGGER, "/results", True, 5, "/stage", None, "ann")
     for collector in (earlier, later):
@@ -85,8 +85,8 @@ def test_both_argument_orders_of_the_mpi_collector() -> None:
     assert (later.shared_staging_dir, later.ssh_username) == ("/stage", "ann")
 
 
-def test_hosts_of_one_name_are_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those made from one image: the first has the name, the others their requested one; a failed one is named."""
+def test_hosts_with_the_same_hostname_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first host has the hostname as its key, the others their requested name; a failed host has its error."""
     hosts = host_results({"n[1-3]": {**facts(), "@hostname": "image"}, "n4": {"@status": "refused", "@reason": "key"}})
     taken = Snapshot.of("2026-08-01T00:00:00Z", hosts)
     monkeypatch.setattr("rollbook.mlpstorage.collector.snapshot", lambda *_, **__: taken)
@@ -96,7 +96,7 @@ def test_hosts_of_one_name_are_all_kept(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_series_of_this_machine() -> None:
-    """A list of sample dicts, live while it runs; the thread is the tool's kind."""
+    """`samples` grows while the collector runs; the thread is not a daemon and has the tool's name."""
     collector = TimeSeriesCollector(interval_seconds=0.1)
     assert (collector.start_time, collector.end_time, collector.is_running) == (None, None, False)
     collector.start()
@@ -120,8 +120,8 @@ def test_series_of_this_machine() -> None:
         TimeSeriesCollector().stop()
 
 
-def test_the_limit_keeps_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    """Past it every second sample goes, and the data says the true interval; 0 keeps none."""
+def test_sample_limit(caplog: pytest.LogCaptureFixture) -> None:
+    """Above the limit every second sample is dropped, and the data has the new interval; 0 keeps none."""
     collector = TimeSeriesCollector(interval_seconds=0.1, max_samples=4, logger=LOGGER)
     collector.start()
     until(lambda: len(collector.samples) >= 3)
@@ -138,7 +138,7 @@ def test_the_limit_keeps_the_end(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_series_without_hosts_samples_nothing() -> None:
-    """Not this machine instead."""
+    """It does not sample this machine instead."""
     collector = MultiHostTimeSeriesCollector([], interval_seconds=0.1)
     collector.start()
     time.sleep(0.3)
@@ -146,21 +146,21 @@ def test_series_without_hosts_samples_nothing() -> None:
     assert collector.get_hosts_with_data() == []
 
 
-def test_a_series_that_cannot_begin_says_so() -> None:
-    """Not only when it is over."""
+def test_series_that_cannot_start() -> None:
+    """`start` raises the error, not only `stop`."""
     with pytest.raises(RollbookError, match="no-such-way"):
         MultiHostTimeSeriesCollector(["localhost"], via="no-such-way").start()
 
 
 @pytest.mark.parametrize("end", ["raise SystemExit(3)", "import os; os._exit(3)"])
-def test_a_program_that_ends_without_stop_ends(end: str) -> None:
-    """A thread that is not a daemon does not keep the interpreter."""
+def test_program_that_ends_without_stop(end: str) -> None:
+    """The thread of the collector, which is not a daemon, does not keep the interpreter running."""
     script = f"from rollbook.mlpstorage import TimeSeriesCollector; TimeSeriesCollector(0.1).start(); {end}"
     assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == 3
 
 
 def test_base_class_local(tmp_path: Path) -> None:
-    """Without hosts: a series of this machine, and metadata that read back."""
+    """Without hosts, the series is of this machine, and the metadata can be read back."""
     args = SimpleNamespace(timeseries_interval=0.1)
     run = Benchmark(args, LOGGER, tmp_path / "out", {"ssh": {}})
     run.run(lambda collector: len(collector.samples) > 2)
@@ -174,7 +174,7 @@ def test_base_class_local(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["/no/such/directory", "/var/tmp/a*b"])
 def test_shared_file_system_that_cannot_be_tested(place: str) -> None:
-    """It is an error that names the directory, before any host is contacted; one host needs no test."""
+    """The error names the directory, before any host is contacted; one host needs no test."""
     with pytest.raises(FileSystemError, match=f"cannot test {re.escape(place)}: "):
         run_shared_fs_probe(place, ["a", "b"], "run-1", LOGGER)
     for hosts in (None, [], ["a"], ["a:4", "a"]):

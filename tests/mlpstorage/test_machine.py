@@ -1,4 +1,4 @@
-"""Single parts of this machine's record: the tool's shapes, from real files or from a tree of them; nothing raises."""
+"""Single parts of this machine's record, in the tool's format, from real files or from a directory tree."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ PARTS = {
 }
 
 
-def tree(root: Path, files: dict[str, str]) -> str:
-    """Write files below a directory; `-> ` makes a link."""
+def write_tree(root: Path, files: dict[str, str]) -> str:
+    """Write files below a directory; a text that starts with `-> ` makes a symlink."""
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -39,8 +39,8 @@ def tree(root: Path, files: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("key", PARTS)
-def test_a_part_is_that_of_the_record(key: str) -> None:
-    """On this machine both have the same values."""
+def test_parts_equal_the_record(key: str) -> None:
+    """On this machine, a part has the same values as the record."""
     assert PARTS[key]() == collect_local_system_info()[key]
 
 
@@ -48,16 +48,16 @@ def test_a_part_is_that_of_the_record(key: str) -> None:
     ("text", "model"), [("PowerEdge R760\n", "PowerEdge R760"), ("To Be Filled By O.E.M.\n", ""), (None, "")]
 )
 def test_chassis_model(tmp_path: Path, text: str | None, model: str) -> None:
-    """A placeholder of the vendor and a file that is not there are empty."""
+    """The model is empty for a placeholder of the vendor, and if the file does not exist."""
     if text is not None:
         (tmp_path / "product_name").write_text(text)
     assert collect_chassis_model(str(tmp_path / "product_name")) == model
 
 
 def test_networking(tmp_path: Path) -> None:
-    """Cards with their state, and the speed of those that are up; ports of InfiniBand without an IP interface."""
+    """Cards have their state and, if up, their speed; InfiniBand ports count without an IP interface."""
     devices = "-> ../devices/pci0000:00/net"
-    net = tree(
+    net = write_tree(
         tmp_path / "net",
         {
             "../devices/pci0000:00/net/eth0/type": "1\n",
@@ -71,7 +71,7 @@ def test_networking(tmp_path: Path) -> None:
             "lo": "-> ../devices/virtual/net/lo",
         },
     )
-    ports = tree(
+    ports = write_tree(
         tmp_path / "ib",
         {
             "mlx5_0/ports/1/state": "4: ACTIVE\n",
@@ -95,8 +95,10 @@ def test_networking(tmp_path: Path) -> None:
 
 
 def test_sysctl(tmp_path: Path) -> None:
-    """The settings that matter, or those that patterns choose; a directory that is not there has none."""
-    root = tree(tmp_path / "sys", {"vm/dirty_ratio": "20\n", "net/ipv4/tcp_rmem": "4096\t87380\t1\n", "vm/own": "1\n"})
+    """The default settings, or those that match the patterns; a directory that does not exist has none."""
+    root = write_tree(
+        tmp_path / "sys", {"vm/dirty_ratio": "20\n", "net/ipv4/tcp_rmem": "4096\t87380\t1\n", "vm/own": "1\n"}
+    )
     assert collect_sysctl(root) == [
         {"name": "net.ipv4.tcp_rmem", "value": "4096 87380 1"},
         {"name": "vm.dirty_ratio", "value": "20"},
@@ -109,7 +111,7 @@ def test_sysctl(tmp_path: Path) -> None:
 
 
 def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By name, and secrets are masked."""
+    """Variables are selected by name, and secrets are masked."""
     for name, value in {"NCCL_DEBUG": "INFO", "BUCKET": "b", "STORAGE_SECRET_KEY": "hush", "HOME_OF": "x"}.items():
         monkeypatch.setenv(name, value)
     found = {row["name"]: row["value"] for row in collect_environment()}
@@ -119,7 +121,7 @@ def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_drives() -> None:
-    """Every row has all four keys; the tool lists no other interfaces."""
+    """Every row has all four keys, and an interface that the tool knows."""
     for row in collect_drives():
         assert set(row) == {"vendor_name", "model_name", "interface", "capacity_in_GB"}
         assert row["interface"] in ("nvme", "sata", "sas")

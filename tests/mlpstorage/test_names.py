@@ -27,8 +27,8 @@ def parameters(signature: str) -> list[tuple[str, str]]:
     return [(name, default) for name, _, default in pairs]
 
 
-def same_signature(ours: Any, expected: str) -> None:
-    """Ours has the tool's parameters, in order, with their defaults; more only if they may be left out."""
+def assert_same_signature(ours: Any, expected: str) -> None:
+    """Assert that ours has the tool's parameters in order, with their defaults; additional ones are optional."""
     found = [
         parameter
         for parameter in inspect.signature(ours).parameters.values()
@@ -43,8 +43,8 @@ def same_signature(ours: Any, expected: str) -> None:
 
 
 @pytest.mark.parametrize("entry", NAMES, ids=lambda entry: entry["name"])
-def test_it_can_be_imported(entry: dict[str, Any]) -> None:
-    """By the name that the tool has for it, and it is listed."""
+def test_names_can_be_imported(entry: dict[str, Any]) -> None:
+    """Every public name of the tool exists and is listed."""
     assert hasattr(mlpstorage, entry["name"])
     assert entry["name"] in dir(mlpstorage)
 
@@ -53,20 +53,20 @@ def test_it_can_be_imported(entry: dict[str, Any]) -> None:
 def test_classes(entry: dict[str, Any]) -> None:
     """Constructor and methods take the tool's arguments; None in the table marks a property."""
     found = getattr(mlpstorage, entry["name"])
-    same_signature(found, entry["signature"])
+    assert_same_signature(found, entry["signature"])
     for name, signature in entry["methods"].items():
         member = inspect.getattr_static(found, name)
         if signature is None:
             assert isinstance(member, property), name
         else:
-            same_signature(getattr(found, name), signature)
+            assert_same_signature(getattr(found, name), signature)
 
 
 @pytest.mark.parametrize("entry", OF_KIND["function"], ids=lambda entry: entry["name"])
 def test_functions(entry: dict[str, Any]) -> None:
     """Functions take the tool's arguments and return its types, for bad input too."""
     found = getattr(mlpstorage, entry["name"])
-    same_signature(found, entry["signature"])
+    assert_same_signature(found, entry["signature"])
     if "call" in entry:
         kinds = [kind.__name__ for kind in type(found(*entry["call"])).__mro__]
         assert entry["returns"] in kinds
@@ -74,26 +74,26 @@ def test_functions(entry: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("entry", OF_KIND["enum"], ids=lambda entry: entry["name"])
 def test_enums(entry: dict[str, Any]) -> None:
-    """Members and values."""
+    """Enums have the tool's members and values."""
     assert {one.name: one.value for one in getattr(mlpstorage, entry["name"])} == entry["members"]
 
 
 def test_constants() -> None:
-    """Their types."""
+    """Constants have the tool's types."""
     for entry in NAMES:
         if entry["kind"] == "constant":
             assert type(getattr(mlpstorage, entry["name"])).__name__ == entry["type"], entry["name"]
 
 
-def test_a_name_that_is_not_there() -> None:
-    """An attribute error, as for any module."""
+def test_unknown_name() -> None:
+    """It raises an attribute error, as for any module."""
     with pytest.raises(AttributeError, match="Nothing"):
         _ = mlpstorage.Nothing
 
 
 @pytest.mark.parametrize("name", ["SSH_COLLECTOR_SCRIPT", "TIMESERIES_SSH_SCRIPT"])
-def test_scripts_run_by_themselves(name: str) -> None:
-    """What they print is one JSON object in the collectors' shape; they need Python 3.6 and nothing else."""
+def test_scripts_run_standalone(name: str) -> None:
+    """They print one JSON object with the keys of the collectors, and need only the standard library."""
     text = getattr(mlpstorage, name)
     done = subprocess.run([sys.executable, "-I", "-"], input=text, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
@@ -103,6 +103,6 @@ def test_scripts_run_by_themselves(name: str) -> None:
 
 
 def test_scripts_need_python_3_6() -> None:
-    """Hosts may have no later one."""
+    """Hosts may not have a later version."""
     vermin = Path(sys.executable).with_name("vermin")
     subprocess.run([vermin, "--no-tips", "--violations", "-t=3.6-", standalone.__file__], check=True)

@@ -41,7 +41,7 @@ CLOSED, OPEN, INVALID = PARAM_VALIDATION.CLOSED, PARAM_VALIDATION.OPEN, PARAM_VA
 VERDICTS = json.loads((Path(__file__).parents[1] / "data" / "mlperf" / "verdicts.json").read_bytes())
 
 
-def leaf(directory: Path, base: str = "training 2026-03", **metadata: Any) -> Path:
+def write_run(directory: Path, base: str = "training 2026-03", **metadata: Any) -> Path:
     """Write the result directory of a run that passes, with some of its metadata changed; None removes."""
     directory.mkdir(parents=True, exist_ok=True)
     run = VERDICTS["bases"][base]
@@ -56,12 +56,12 @@ def leaf(directory: Path, base: str = "training 2026-03", **metadata: Any) -> Pa
 
 
 def test_verdict_on_a_directory(tmp_path: Path) -> None:
-    """CLOSED with everything evaluated; a path, a run and a result are taken alike."""
-    path = leaf(tmp_path / "a")
+    """A valid run is CLOSED, whether it is given as a path or as a run."""
+    path = write_run(tmp_path / "a")
     verifier = BenchmarkVerifier(str(path), logger=LOGGER)
     assert verifier.verify() is CLOSED, list(map(str, verifier.issues))
     assert (verifier.mode, verifier.benchmark_runs[0].category) == ("single", CLOSED)
-    assert {issue.validation for issue in verifier.issues} == {CLOSED}, "allowed overrides inform"
+    assert {issue.validation for issue in verifier.issues} == {CLOSED}, "allowed overrides are informational"
     run = BenchmarkRun.from_result_dir(path, LOGGER)
     assert BenchmarkVerifier(run).verify() is CLOSED
     assert run.issues == BenchmarkVerifier(run).benchmark_runs[0].issues
@@ -84,46 +84,46 @@ def test_verdict_on_a_directory(tmp_path: Path) -> None:
         ({"system_info": None}, OPEN),
     ],
 )
-def test_what_a_run_that_is_not_closed_is(tmp_path: Path, change: dict[str, Any], expected: Any) -> None:
-    """Violations are INVALID or OPEN; what could not be evaluated is OPEN, never CLOSED."""
-    assert BenchmarkVerifier(str(leaf(tmp_path, **change)), logger=LOGGER).verify() is expected
+def test_runs_that_are_not_closed(tmp_path: Path, change: dict[str, Any], expected: Any) -> None:
+    """Violations are INVALID or OPEN; a run with a rule that cannot be evaluated is OPEN."""
+    assert BenchmarkVerifier(str(write_run(tmp_path, **change)), logger=LOGGER).verify() is expected
 
 
 @pytest.mark.parametrize("method", ["local_fallback", "args", "dlio_summary", "unknown"])
 def test_a_cluster_that_was_not_measured(tmp_path: Path, method: str) -> None:
-    """One machine that stands for all, or a declaration, is OPEN."""
+    """A run whose hosts were not all measured is OPEN."""
     cluster = ClusterInformation.from_mpi_collection(collected(n1=500, n2=500), LOGGER).as_dict()
-    path = leaf(tmp_path, system_info={**cluster, "collection_method": method})
+    path = write_run(tmp_path, system_info={**cluster, "collection_method": method})
     assert BenchmarkVerifier(str(path), logger=LOGGER).verify() is OPEN
 
 
 def test_a_single_host_with_too_little_memory(tmp_path: Path) -> None:
-    """It is INVALID, as it is among several."""
+    """The run is INVALID, as with several hosts."""
     cluster = ClusterInformation.from_mpi_collection(collected(n1=0.25), LOGGER).as_dict()
-    assert BenchmarkVerifier(str(leaf(tmp_path, system_info=cluster)), logger=LOGGER).verify() is INVALID
+    assert BenchmarkVerifier(str(write_run(tmp_path, system_info=cluster)), logger=LOGGER).verify() is INVALID
 
 
-def test_the_memory_of_the_smallest_host_is_unknown(tmp_path: Path) -> None:
-    """It was not checked, so the run is not CLOSED."""
+def test_unknown_minimum_memory(tmp_path: Path) -> None:
+    """The memory was not checked, so the run is OPEN."""
     cluster = ClusterInformation.from_mpi_collection(collected(n1=500, n2=500), LOGGER).as_dict()
     del cluster["min_memory_bytes"]
-    assert BenchmarkVerifier(str(leaf(tmp_path, system_info=cluster)), logger=LOGGER).verify() is OPEN
+    assert BenchmarkVerifier(str(write_run(tmp_path, system_info=cluster)), logger=LOGGER).verify() is OPEN
 
 
 def test_verifier_input(tmp_path: Path) -> None:
-    """What it takes, and what it refuses."""
+    """The verifier takes runs of one benchmark type; several runs are judged together."""
     with pytest.raises(ValueError, match="At least one"):
         BenchmarkVerifier()
     with pytest.raises(TypeError, match="not int"):
         BenchmarkVerifier(3)
-    one, other = leaf(tmp_path / "a"), leaf(tmp_path / "b", "checkpointing 2026-03")
+    one, other = write_run(tmp_path / "a"), write_run(tmp_path / "b", "checkpointing 2026-03")
     with pytest.raises(ValueError, match="one benchmark type"):
         BenchmarkVerifier(str(one), str(other))
-    runs = [leaf(tmp_path / str(number)) for number in range(5)]
+    runs = [write_run(tmp_path / str(number)) for number in range(5)]
     verifier = BenchmarkVerifier(*map(str, runs), logger=LOGGER)
     assert (verifier.verify(), verifier.mode) == (CLOSED, "multi")
     assert BenchmarkVerifier(*map(str, runs[:4])).verify() is INVALID, "five runs are required"
-    mixed = [*map(str, runs[:4]), str(leaf(tmp_path / "m", model="resnet50"))]
+    mixed = [*map(str, runs[:4]), str(write_run(tmp_path / "m", model="resnet50"))]
     verifier = BenchmarkVerifier(*mixed)
     verifier.verify()
     assert "Runs have different models: resnet50, unet3d" in [issue.message for issue in verifier.issues]
@@ -134,7 +134,7 @@ def test_checkpoint_submission(tmp_path: Path) -> None:
     half = {"checkpoint.num_checkpoints_write": 10, "checkpoint.num_checkpoints_read": 0}
     rest = {"checkpoint.num_checkpoints_write": 0, "checkpoint.num_checkpoints_read": 10}
     paths = [
-        str(leaf(tmp_path / str(number), "checkpointing 2026-03", override_parameters=counts))
+        str(write_run(tmp_path / str(number), "checkpointing 2026-03", override_parameters=counts))
         for number, counts in enumerate((half, rest))
     ]
     checker = mlpstorage.CheckpointSubmissionRulesChecker([BenchmarkRun.from_result_dir(path) for path in paths])
@@ -161,7 +161,7 @@ class Instance:
 
 
 def test_a_live_benchmark() -> None:
-    """Parameters are judged before the run; the cluster counts."""
+    """The parameters and the memory of the cluster are judged before the run."""
     run = BenchmarkRun.from_benchmark(Instance(n1=500, n2=500), LOGGER)
     assert (run.post_execution, run.data.accelerator) == (False, "h100")
     assert BenchmarkVerifier(Instance(n1=500, n2=500), logger=LOGGER).verify() is CLOSED
@@ -175,21 +175,21 @@ def test_a_live_benchmark() -> None:
 
 
 def test_run_constructors(tmp_path: Path) -> None:
-    """Both orders of arguments, and the errors."""
+    """Both orders of arguments work; missing or conflicting arguments are errors."""
     data = BenchmarkRunData(BENCHMARK_TYPES.training, "m", "run", "1", 2, {}, {})
     assert BenchmarkRun(data, LOGGER).logger is LOGGER
     assert BenchmarkRun(data=data).data is BenchmarkRun.from_data(data).data is data
     with pytest.raises(ValueError, match="Either data, benchmark_result, or benchmark_instance must be provided"):
         BenchmarkRun()
     with pytest.raises(ValueError, match="Only one of"):
-        BenchmarkRun(BenchmarkResult(leaf(tmp_path), LOGGER), Instance(n1=1))
+        BenchmarkRun(BenchmarkResult(write_run(tmp_path), LOGGER), Instance(n1=1))
     with pytest.raises(AttributeError):
         _ = BenchmarkRun(data).nothing
 
 
 def test_results_are_read_leniently(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What cannot be read is None and logged; two metadata files are not guessed at."""
-    path = leaf(tmp_path / "a")
+    """Files that cannot be read are None and logged; with two metadata files, none is used."""
+    path = write_run(tmp_path / "a")
     (path / "dlio_config").mkdir()
     (path / "dlio_config" / "config.yaml").write_text("workload: {workflow: {train: true}}")
     (path / "dlio_config" / "broken.yaml").write_text("{")
@@ -228,10 +228,10 @@ def test_results_that_could_block_or_fill_the_memory(tmp_path: Path, caplog: pyt
     assert [host.hostname for host in cluster.host_info_list] == ["host_0"]
 
 
-def test_runs_below_a_directory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """All that can be read, and a warning for the others."""
-    leaf(tmp_path / "training" / "a")
-    leaf(tmp_path / "training" / "b")
+def test_find_runs_below_a_directory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """All readable runs are found, and a warning names the others."""
+    write_run(tmp_path / "training" / "a")
+    write_run(tmp_path / "training" / "b")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "x_metadata.json").write_text("{}")
     assert len(get_runs_files(tmp_path, LOGGER)) == 2
@@ -240,7 +240,7 @@ def test_runs_below_a_directory(tmp_path: Path, caplog: pytest.LogCaptureFixture
 
 
 def test_dlio_files_alone(tmp_path: Path) -> None:
-    """Without the tool's metadata, DLIO's own files tell the run."""
+    """Without the tool's metadata, the run is read from DLIO's own files."""
     with pytest.raises(ValueError, match=r"No summary.json found in"):
         DLIOResultParser().parse(tmp_path)
     summary = {"start": "s", "end": "e", "num_accelerators": 4, "metric": {"a": 1}, "host_memory_GB": [2.0],
@@ -279,7 +279,7 @@ def test_type_of_a_run_from_the_flags_of_dlio(tmp_path: Path, flags: str, kind: 
 
 
 def test_checkers_return_or_append() -> None:
-    """Both ways count; a check that raises is INVALID and stops no other."""
+    """Returned and appended issues count; a check that raises an error is INVALID and does not stop others."""
 
     class Checker(RulesChecker):
         def check_a(self) -> Issue:
@@ -299,11 +299,11 @@ def test_checkers_return_or_append() -> None:
     messages = [issue.message for issue in checker.run_checks()]
     assert messages == ["returned", "one", "two", "appended", "Check check_d failed with error: x"]
     assert checker.get_category() is INVALID
-    assert len(checker.run_checks()) == 5, "issues of the call before are gone"
+    assert len(checker.run_checks()) == 5, "a second call starts without issues"
 
 
 def test_issue() -> None:
-    """Mutable, with the tool's text and dictionary."""
+    """An issue is mutable and has the tool's text and dictionary."""
     issue = Issue(OPEN, "text", "p", 1, 2)
     assert str(issue) == "[OPEN] text (Parameter: p, Expected: 1, Actual: 2)"
     issue.parameter = None
@@ -319,7 +319,7 @@ def test_issue() -> None:
 
 
 def test_cluster_checker() -> None:
-    """Consistency and failed hosts are OPEN, too little memory INVALID."""
+    """Inconsistent and failed hosts are OPEN, too little memory is INVALID."""
     instance = Instance(n1=512, n2=0)
     instance.cluster_information.min_memory_bytes = 1
     checker = ClusterValidationRulesChecker(BenchmarkRun(benchmark_instance=instance), LOGGER)
@@ -333,8 +333,8 @@ def test_cluster_checker() -> None:
         MultiRunRulesChecker("runs")
 
 
-def test_training_checker_informs() -> None:
-    """A change that CLOSED allows is an issue that only informs."""
+def test_allowed_override_is_informational() -> None:
+    """An override that CLOSED allows is an issue of category CLOSED."""
     checker = TrainingRunRulesChecker(BenchmarkRun.from_benchmark(Instance(n1=500, n2=500)), logger=LOGGER)
     (issue,) = checker.check_allowed_params()
     assert (issue.validation, issue.parameter) == (CLOSED, "dataset.num_files_train")
@@ -342,7 +342,7 @@ def test_training_checker_informs() -> None:
 
 
 def test_data_set_size() -> None:
-    """The tool's numbers, rounded down; declared memory before measured."""
+    """Sizes are rounded down as in the tool; declared memory has priority over measured memory."""
     dataset, reader = {"num_samples_per_file": 1, "record_length_bytes": 146600628}, {"batch_size": 7}
     cluster = Instance(n1=500, n2=500).cluster_information
     assert calculate_training_data_size(None, cluster, dataset, reader, LOGGER, 2)[:2] == (36621, 0)
@@ -367,7 +367,7 @@ def test_validation_issues() -> None:
 
 
 def test_ssh_validation_without_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is raised, with the command that installs one."""
+    """The issue is raised, with the command that installs a client."""
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ValidationIssue, match="SSH client not found") as raised:
         mlpstorage.validate_ssh_connectivity(["n1"])

@@ -8,20 +8,20 @@ from rollbook.records.hosts import HostResult
 REFUSED = "connection refused; is sshd running? [ssh: connect to host {0} port 22: Connection refused]"
 
 
-def test_the_name_of_the_host_does_not_separate() -> None:
+def test_messages_that_differ_in_the_host_name() -> None:
     """Messages that differ only in the host's name are one cause, which then names no host."""
     reasons = [(name, REFUSED.format(name)) for name in ("node01", "node02", "node10")]
     assert group_by_cause(reasons) == [(REFUSED.format("HOST"), ["node01", "node02", "node10"])]
 
 
 def test_one_host_keeps_its_message() -> None:
-    """A single host's message stays as it is; other causes stay apart."""
+    """A single host's message stays as it is; other causes are separate."""
     reasons = [("a", REFUSED.format("a")), ("b", "the host key changed"), ("c", "the host key changed")]
     assert group_by_cause(reasons) == [(REFUSED.format("a"), ["a"]), ("the host key changed", ["b", "c"])]
 
 
-def test_addresses_and_numbers_do_not_separate() -> None:
-    """Nor do addresses, users and numbers; a name inside a longer word is not the host."""
+def test_messages_that_differ_in_addresses_and_numbers() -> None:
+    """Addresses, users and numbers do not make another cause; a name inside a longer word is not the host."""
     closed = "Connection closed by {0} port {1}"
     reasons = [("ann@n1", closed.format("10.0.0.1", 40001)), ("n2", closed.format("10.0.0.2", 40002))]
     assert group_by_cause(reasons) == [("Connection closed by ADDRESS port 40001", ["ann@n1", "n2"])]

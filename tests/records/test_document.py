@@ -1,4 +1,4 @@
-"""JSON documents: what a terminal would obey is escaped, and read back to the same values."""
+"""JSON documents: control characters are escaped, and read back to the same values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.hostile_host import ATTACK
 
 
 def test_control_characters_are_escaped() -> None:
-    """JSON permits control characters above 127 and those that change the direction of writing; terminals obey them."""
+    """JSON allows control characters above 127 and direction marks, which terminals interpret: they are escaped."""
     text = f"{ATTACK} é µ 日本 \x85 \u2066\ufeff"
     found = encode({"text": text}).decode()
     assert all(character.isprintable() or character == "\n" for character in found)

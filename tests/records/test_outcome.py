@@ -31,7 +31,7 @@ def test_all_reasons_are_reported(
     end: tuple[HostStatus, str],
     expected: tuple[str, str],
 ) -> None:
-    """A host that was partial at the start and is lost later reports both; no reason twice."""
+    """A host that was partial at the start and has a gap or fails later reports all reasons."""
     hosts = RecordHosts(
         started_ns=0,
         ended_ns=1,

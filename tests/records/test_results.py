@@ -8,7 +8,7 @@ FIO = {"jobs": [{"job": "seq", "group": 0, "error": 0, "write_bandwidth_bytes_pe
 
 
 def test_jobs_and_phases() -> None:
-    """A row for each job and metric; a phase of the job's name is the row's phase."""
+    """Each job and metric is a row; a phase with the job's name is the phase of the row."""
     rows = results_of({"metrics": FIO, "phases": [{"name": "seq", "start_ns": 0, "end_ns": 1}]})
     assert rows == [
         Result("error", 0.0, "", "seq", "", "seq"),
@@ -18,8 +18,8 @@ def test_jobs_and_phases() -> None:
     assert [row.is_main for row in rows] == [False, True, True]
 
 
-def test_other_shapes() -> None:
-    """Lists have a value for each epoch, members of objects a longer name, and texts no value."""
+def test_lists_objects_and_strings() -> None:
+    """Lists have a value per epoch, members of objects have a dotted name, and strings have a text but no value."""
     metrics = {"au_percentage": [41.0, 65.0], "au_meet": "fail", "recall": {"mean": 0.9}, "odd": [[1]], "none": None}
     assert results_of({"metrics": metrics}) == [
         Result("au_percentage", 41.0, "%", phase="epoch 1"),
@@ -29,7 +29,7 @@ def test_other_shapes() -> None:
     ]
 
 
-def test_anything_else_has_no_rows() -> None:
-    """Metadata of others may hold anything."""
+def test_unknown_metadata_has_no_rows() -> None:
+    """Metadata of other programs may contain anything."""
     for metadata in ({}, {"metrics": None}, {"metrics": {"jobs": ["x"]}}, {"metrics": {}, "phases": [1]}):
         assert results_of(metadata) == []

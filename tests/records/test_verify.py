@@ -1,4 +1,4 @@
-"""A record that was touched is found out, file by file; signatures say by whom it was made."""
+"""`verify` reports each changed file of a record; signatures identify the signer."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def allowed(key: Path, name: str) -> Path:
     return path
 
 
-def told(record: Path, signers: Path | None = None) -> list[tuple[str, str]]:
+def problems_of(record: Path, signers: Path | None = None) -> list[tuple[str, str]]:
     """Kind and path of each problem."""
     return [(problem.kind, problem.path) for problem in verify(record, signers).problems]
 
 
-def test_untouched_is_whole(record: Path) -> None:
-    """Nothing to say; and writing what was read gives the same bytes."""
+def test_unchanged_record(record: Path) -> None:
+    """There are no problems, and encoding the decoded documents gives the same bytes."""
     found = verify(record)
     assert (found.problems, found.files, found.signature) == ([], 5, None)
     kinds: dict[str, type] = {"hosts.json": RecordHosts, "findings.json": Findings}
@@ -75,28 +75,28 @@ def test_untouched_is_whole(record: Path) -> None:
         assert encode(read(record / name, kind)) == (record / name).read_bytes()
 
 
-def test_one_flipped_byte_is_found_and_named(record: Path) -> None:
-    """In every file, at its start, middle and end."""
+def test_flipped_bit_is_reported_with_the_file(record: Path) -> None:
+    """A flipped bit is found in every file, at its start, middle and end."""
     names = [entry["path"] for entry in json.loads((record / "manifest.json").read_bytes())["files"]]
     for name in names:
         path = record / name
         data = path.read_bytes()
         for place in (0, len(data) // 2, len(data) - 1):
             path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
-            assert ("changed", name) in told(record), (name, place)
+            assert ("changed", name) in problems_of(record), (name, place)
         path.write_bytes(data)
-    assert told(record) == []
+    assert problems_of(record) == []
 
 
 def test_missing_added_and_longer_files(record: Path) -> None:
-    """Each under its own name; a link is an added file too, also one to a directory."""
+    """Each problem has its path; a symlink is an added file, even if it points to a directory."""
     (record / "raw" / "000001.seg").unlink()
     (record / "raw" / "000002.seg").write_bytes(b"")
     (record / "link").symlink_to("hosts.json")
     (record / "elsewhere").symlink_to("/etc")
     with (record / "findings.json").open("ab") as file:
         file.write(b" ")
-    assert sorted(told(record)) == [
+    assert sorted(problems_of(record)) == [
         ("added", "elsewhere"),
         ("added", "link"),
         ("added", "raw/000002.seg"),
@@ -118,8 +118,8 @@ def test_missing_added_and_longer_files(record: Path) -> None:
         ("training_20260801_000000_timeseries.json", '{"num_samples": 1}', "collection_interval_seconds"),
     ],
 )
-def test_documents_must_be_what_they_are_called(record: Path, name: str, text: str, why: str) -> None:
-    """A file that fits its hash but not its schema was written wrongly."""
+def test_documents_must_match_their_schema(record: Path, name: str, text: str, why: str) -> None:
+    """A document with the right hash is still reported if it does not match its schema."""
     (record / name).write_text(text)
     RecordDirectory(record, "training", "20260801_000000").write_manifest()
     (problem,) = verify(record).problems
@@ -127,16 +127,16 @@ def test_documents_must_be_what_they_are_called(record: Path, name: str, text: s
     assert why in problem.why
 
 
-def test_a_manifest_cannot_lead_out_of_the_record(record: Path) -> None:
-    """It may come from anywhere."""
+def test_manifest_with_a_path_outside_the_record(record: Path) -> None:
+    """A file outside of the record counts as missing."""
     manifest = json.loads((record / "manifest.json").read_bytes())
     manifest["files"].append({"path": "../../../etc/passwd", "size": 1, "sha256": "0"})
     (record / "manifest.json").write_text(json.dumps(manifest))
     assert verify(record).problems == [Problem("missing", "../../../etc/passwd", "listed in the manifest")]
 
 
-def test_what_a_command_left_in_a_record(record: Path) -> None:
-    """Names that are no text, links and pipes: the record is whole, and verifying it neither follows nor waits."""
+def test_unusual_files_in_a_record(record: Path) -> None:
+    """Names that are not UTF-8, symlinks and FIFOs verify; `verify` neither follows symlinks nor blocks on FIFOs."""
     (record / os.fsdecode(b"caf\xe9")).write_text("x")
     (record / "zero").symlink_to("/dev/zero")
     (record / "hosts_timeseries.json").symlink_to("/dev/zero")
@@ -145,7 +145,7 @@ def test_what_a_command_left_in_a_record(record: Path) -> None:
     (record / "build_manifest.json").write_text("[]")
     os.mkfifo(record / "pipe")
     RecordDirectory(record, "training", record.name).write_manifest()
-    assert told(record) == []
+    assert problems_of(record) == []
     listed = {entry["path"]: entry["size"] for entry in json.loads((record / "manifest.json").read_bytes())["files"]}
     assert (listed["caf\\xe9"], listed["zero"], "pipe" in listed) == (1, len("/dev/zero"), False)
     (record / "zero").unlink()
@@ -154,7 +154,7 @@ def test_what_a_command_left_in_a_record(record: Path) -> None:
     os.mkfifo(record / "ghosts.json")
     (record / "new").mkdir()
     os.mkfifo(record / "new pipe")
-    assert told(record) == [
+    assert problems_of(record) == [
         ("missing", "ghosts.json"),
         ("changed", "zero"),
         ("added", "ghosts.json"),
@@ -167,15 +167,15 @@ def test_what_a_command_left_in_a_record(record: Path) -> None:
         verify(record)
 
 
-def test_a_file_that_goes_while_it_is_listed(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command's child that outlives it costs the record nothing."""
+def test_file_that_disappears_during_listing(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child of the command may still delete files: the manifest is written without them."""
     monkeypatch.setattr(layout, "list_files", lambda path: {"gone": path / "gone", **list_files(path)})
     RecordDirectory(record, "training", record.name).write_manifest()
-    assert told(record) == []
+    assert problems_of(record) == []
 
 
 def test_no_manifest(tmp_path: Path) -> None:
-    """There is nothing to go by, and it says so; also why, where the record is not over or was never finished."""
+    """The error names the missing manifest, or the reason: the record is still being recorded or is not finished."""
     with pytest.raises(RecordError, match="is not a record"):
         verify(tmp_path)
     (tmp_path / "x_metadata.json").write_text("{}")
@@ -200,8 +200,8 @@ def test_no_manifest(tmp_path: Path) -> None:
         ("*_metadata.json", None, " has no file named "),
     ],
 )
-def test_damage_is_named_with_its_repair(record: Path, name: str, text: str | None, reason: str) -> None:
-    """The error of every reader; a record without a journal can only be examined."""
+def test_damage_is_reported_with_the_command_to_run(record: Path, name: str, text: str | None, reason: str) -> None:
+    """The error suggests `rollbook recover`, or `rollbook verify` for a record without a journal."""
     [file] = record.glob(name)
     file.unlink() if text is None else file.write_text(text, errors="surrogateescape")
     with pytest.raises(RecordError, match=re.escape(reason) + f".*; `rollbook recover {record}` rebuilds it"):
@@ -212,8 +212,8 @@ def test_damage_is_named_with_its_repair(record: Path, name: str, text: str | No
 
 
 def test_signature(record: Path, key: Path) -> None:
-    """Good from an allowed signer; not from another, not after a change, and missing where one is asked for."""
-    assert told(record, allowed(key, "ada@example.org")) == [("signature", "manifest.json")]
+    """A signature is good if an allowed signer made it and nothing changed since; a missing one is a problem."""
+    assert problems_of(record, allowed(key, "ada@example.org")) == [("signature", "manifest.json")]
     sign(record / "manifest.json", key)
     found = verify(record, allowed(key, "ada@example.org"))
     assert found.problems == []
@@ -225,16 +225,16 @@ def test_signature(record: Path, key: Path) -> None:
 
     other = key.with_name("other")
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other], check=True)
-    assert told(record, allowed(other, "eve@example.org")) == [("signature", "manifest.json")]
+    assert problems_of(record, allowed(other, "eve@example.org")) == [("signature", "manifest.json")]
 
     data = (record / "manifest.json").read_bytes()
     (record / "manifest.json").write_bytes(data.replace(b'"rollbook"', b'"rollBook"', 1))
-    assert ("signature", "manifest.json") in told(record, allowed(key, "ada@example.org"))
+    assert ("signature", "manifest.json") in problems_of(record, allowed(key, "ada@example.org"))
     assert not check_signature(record / "manifest.json", None).good
 
 
-def test_a_key_for_other_things_is_told_once(record: Path, key: Path) -> None:
-    """What ssh-keygen says is the reason, as it said it."""
+def test_key_for_another_namespace(record: Path, key: Path) -> None:
+    """The signature is not good, and the note is one short message."""
     sign(record / "manifest.json", key)
     key.with_name("signers").write_text(f'ada namespaces="file" {key.with_suffix(".pub").read_text()}')
     judged = check_signature(record / "manifest.json", key.with_name("signers"))
@@ -252,25 +252,25 @@ def test_a_key_for_other_things_is_told_once(record: Path, key: Path) -> None:
     ],
 )
 def test_tables_of_the_series(record: Path, columns: str, problems: list[tuple[str, str]]) -> None:
-    """A table that is none, or no table of a series, is named although its hash is right."""
+    """A file that is not Parquet, or not a table of a series, is reported although its hash is right."""
     (record / "series").mkdir()
     table = record / "series" / "stat.parquet"
     table.write_bytes(b"PAR1")
     if columns:
         duckdb.sql(f"COPY (SELECT {columns}) TO '{table}' (FORMAT parquet)")
     RecordDirectory(record, "training", record.name).write_manifest()
-    assert told(record) == problems
+    assert problems_of(record) == problems
 
 
-def test_a_new_manifest_lists_what_is_there_but_no_signature(record: Path, key: Path) -> None:
-    """A record that is finished again can be signed again; a manifest in a subdirectory is an ordinary file."""
+def test_new_manifest_removes_the_signature(record: Path, key: Path) -> None:
+    """The record can be signed again; a manifest in a subdirectory is an ordinary file."""
     sign(record / "manifest.json", key)
     (record / "raw" / "manifest.json").write_text("{}")
     RecordDirectory(record, "training", record.name).write_manifest()
-    assert told(record) == []
-    assert told(record, allowed(key, "ada@example.org")) == [("signature", "manifest.json")]
+    assert problems_of(record) == []
+    assert problems_of(record, allowed(key, "ada@example.org")) == [("signature", "manifest.json")]
     sign(record / "manifest.json", key)
-    assert told(record, allowed(key, "ada@example.org")) == []
+    assert problems_of(record, allowed(key, "ada@example.org")) == []
 
 
 def test_a_snapshot_is_signed_like_a_run(key: Path, tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_a_snapshot_is_signed_like_a_run(key: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(snapshot, [*options, "-o", str(tmp_path / "results")])
     assert done.exit_code == 0, done.output
     (path,) = (tmp_path / "results" / "snapshot").iterdir()
-    assert told(path, allowed(key, "ada@example.org")) == []
+    assert problems_of(path, allowed(key, "ada@example.org")) == []
     for output in ([], ["-o", str(tmp_path / "one.json")]):
         refused = CliRunner().invoke(snapshot, [*options, *output])
         assert isinstance(refused.exception, UsageError)
@@ -290,24 +290,24 @@ def test_a_snapshot_is_signed_like_a_run(key: Path, tmp_path: Path) -> None:
 
 
 def test_signing_needs_a_key_that_works(record: Path, key: Path, tmp_path: Path) -> None:
-    """What ssh-keygen says is passed on, and a signature that was there stays."""
+    """Signing with an invalid key is an error, and the existing signature stays."""
     sign(record / "manifest.json", key)
     (tmp_path / "nokey").write_text("nothing")
     with pytest.raises(RecordError, match="cannot sign"):
         sign(record / "manifest.json", tmp_path / "nokey")
-    assert told(record, allowed(key, "ada@example.org")) == []
+    assert problems_of(record, allowed(key, "ada@example.org")) == []
 
 
-def test_a_new_page_is_listed(record: Path, key: Path, tmp_path: Path) -> None:
-    """What else was changed is still found, and a signed record keeps its page."""
+def test_new_report_is_added_to_the_manifest(record: Path, key: Path, tmp_path: Path) -> None:
+    """Other changes are still found, and the page of a signed record is not replaced."""
     run = CliRunner().invoke
     for _ in range(2):
         assert run(report, [str(record)]).exit_code == 0
-        assert told(record) == []
+        assert problems_of(record) == []
     with (record / "findings.json").open("ab") as file:
         file.write(b" ")
     assert run(report, [str(record)]).exit_code == 0
-    assert told(record) == [("changed", "findings.json")]
+    assert problems_of(record) == [("changed", "findings.json")]
     RecordDirectory(record, "training", record.name).write_manifest()
     sign(record / "manifest.json", key)
     page = (record / "report.html").read_bytes()
@@ -316,11 +316,11 @@ def test_a_new_page_is_listed(record: Path, key: Path, tmp_path: Path) -> None:
         assert isinstance(refused.exception, UsageError)
     assert (record / "report.html").read_bytes() == page
     assert run(report, [str(record), "-o", str(tmp_path / "other.html")]).exit_code == 0
-    assert told(record, allowed(key, "ada@example.org")) == []
+    assert problems_of(record, allowed(key, "ada@example.org")) == []
 
 
 def test_command(record: Path, key: Path) -> None:
-    """0 for a whole record, 1 for one that is not; --sign signs only what is whole."""
+    """Exit status 0 for an unchanged record, else 1; `--sign` signs only an unchanged record."""
     signers = str(allowed(key, "ada@example.org"))
     run = CliRunner().invoke
     assert run(command, [str(record)]).exit_code == 0

@@ -16,7 +16,7 @@ from rollbook.sources import catalogue
 from rollbook.sources.base import Compare, Order, Source, compare_of
 
 ROOTS = ("/proc/", "/sys/", "/etc/", "/run/")
-MOST_LINES = 120
+MAX_LINES = 120
 CASES = sorted((Path(__file__).parents[1] / "data" / "sources").glob("*/*.json"))
 DAMAGE = (
     "",
@@ -55,7 +55,7 @@ def test_summary_names_what_is_read(source: Source) -> None:
 
 
 @every_source
-def test_every_field_says_how_it_compares(source: Source) -> None:
+def test_every_field_declares_its_comparison(source: Source) -> None:
     """No field is `info` by default: each declares its comparison."""
     hints = typing.get_type_hints(source.row_type, include_extras=True)
     notes = {
@@ -79,7 +79,7 @@ def test_rows_have_keys_and_columns_have_names(source: Source) -> None:
 
 @every_source
 def test_orders_stay_in_bounds(source: Source) -> None:
-    """Known operations only, on the kernel's and the system's own files, within limits."""
+    """Orders use known operations, read only files of the kernel and the system, and have limits."""
     assert source.orders
     for order in source.orders:
         assert order.op in typing.get_args(typing.get_type_hints(Order)["op"])
@@ -100,10 +100,10 @@ def test_schema(source: Source) -> None:
 
 
 @every_source
-def test_module_is_a_page(source: Source) -> None:
+def test_module_is_short(source: Source) -> None:
     """A source module is short."""
     lines = inspect.getsource(importlib.import_module(f"rollbook.sources.{source.name}")).count("\n")
-    assert lines < MOST_LINES
+    assert lines < MAX_LINES
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda p: f"{p.parent.name}-{p.stem}")

@@ -36,5 +36,5 @@ def test_case(path: Path) -> None:
 
 @pytest.mark.parametrize("name", catalogue.NAMES)
 def test_every_source_has_a_case(name: str) -> None:
-    """No source without data, and no data without a source."""
+    """Every source has at least one case file."""
     assert any(path.parent.name == name for path in CASES), f"tests/data/sources/{name} has no case"

@@ -1,4 +1,4 @@
-"""Damaged tables: whatever needs one fails with the reason, and nothing passes that was not read."""
+"""Damaged tables: everything that needs one fails and names it, and no check passes on data that was not read."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ START = 1_700_000_000 * SECOND
 
 
 @pytest.fixture(scope="module")
-def whole_once(tmp_path_factory: pytest.TempPathFactory) -> Record:
-    """Six hosts with a disk each; that of the last is slow for a while."""
+def shared_record(tmp_path_factory: pytest.TempPathFactory) -> Record:
+    """A record of six hosts with a disk each; the disk of the last host is slow for a while."""
     path = tmp_path_factory.mktemp("damage") / "20261115_000000"
     script = Script(path / "raw", [f"n{host}" for host in range(6)], ["loadavg", "diskstats"])
     for host in range(6):
@@ -54,13 +54,13 @@ def whole_once(tmp_path_factory: pytest.TempPathFactory) -> Record:
 
 
 @pytest.fixture
-def whole(whole_once: Record, tmp_path: Path) -> Record:
-    """A copy of that record, which a test may change."""
-    return Record.open(Path(shutil.copytree(whole_once.path, tmp_path / "record")))
+def record(shared_record: Record, tmp_path: Path) -> Record:
+    """A copy of that record that a test may change."""
+    return Record.open(Path(shutil.copytree(shared_record.path, tmp_path / "record")))
 
 
 def truncate(run: Record, table: str) -> None:
-    """Cut off the end of a table, without which it cannot be opened."""
+    """Truncate a table, so that it cannot be opened."""
     path = run.path / "series" / f"{table}.parquet"
     path.write_bytes(path.read_bytes()[:-20])
 
@@ -81,19 +81,19 @@ def corrupt(run: Record, table: str, column: str) -> None:
 
 @pytest.mark.parametrize("bit", [0x01, 0x80])
 @pytest.mark.parametrize("text", [b'"counter"', b"counter", b'{"', b"device_name", b"reads_completed", b"PAR1"])
-def test_a_bit_of_the_footer(whole: Record, text: bytes, bit: int) -> None:
-    """Names and metadata that are no longer text damage only their own table."""
-    path = whole.path / "series" / "diskstats.parquet"
+def test_flipped_bit_in_the_footer(record: Record, text: bytes, bit: int) -> None:
+    """Damaged names and metadata affect only their own table."""
+    path = record.path / "series" / "diskstats.parquet"
     content = bytearray(path.read_bytes())
     content[content.rindex(text)] ^= bit
     path.write_bytes(content)
-    with store.connect(whole) as connection:
+    with store.connect(record) as connection:
         assert next(iter(store.rows(store.query(connection, "SELECT count(*) FROM loadavg")))) == (360,)
         try:
             assert len(list(store.rows(store.query(connection, "SELECT * FROM diskstats")))) == 360
         except UsageError as error:
-            assert "the table diskstats is damaged" in str(error)  # noqa: PT017 - a bit may also be without effect
-    assert rollbook.verify(whole.path).problems
+            assert "the table diskstats is damaged" in str(error)  # noqa: PT017 - a flipped bit may have no effect
+    assert rollbook.verify(record.path).problems
 
 
 @pytest.mark.parametrize(
@@ -107,46 +107,46 @@ def test_a_bit_of_the_footer(whole: Record, text: bytes, bit: int) -> None:
         "SELECT * FROM phase_stats WHERE metric = 'load_1min'",
     ],
 )
-def test_views_of_a_damaged_table_fail(whole: Record, sql: str) -> None:
+def test_views_of_a_damaged_table_fail(record: Record, sql: str) -> None:
     """A view without the values of a damaged table would look like a record that never had them."""
-    truncate(whole, "diskstats")
-    with store.connect(whole) as connection, pytest.raises(UsageError, match="the table diskstats is damaged"):
+    truncate(record, "diskstats")
+    with store.connect(record) as connection, pytest.raises(UsageError, match="the table diskstats is damaged"):
         list(store.rows(store.query(connection, sql)))
 
 
-def test_other_views_work(whole: Record) -> None:
-    """What does not need the damaged table is as before, also if the file has the name of a table of ours."""
-    truncate(whole, "diskstats")
-    (whole.path / "series" / "hosts.parquet").write_bytes(b"damaged")
+def test_other_views_work(record: Record) -> None:
+    """Queries of other tables work, even if a damaged file has the name of a built-in table."""
+    truncate(record, "diskstats")
+    (record.path / "series" / "hosts.parquet").write_bytes(b"damaged")
     for sql in ("SELECT count(*) FROM samples", "SELECT count(*) FROM host_loadavg", "SELECT count(*) FROM loadavg"):
-        with store.connect(whole) as connection:
+        with store.connect(record) as connection:
             assert store.query(connection, sql).fetchall() == [(360,)], sql
-    with store.connect(whole) as connection:
+    with store.connect(record) as connection:
         assert store.query(connection, "SELECT count(*) FROM hosts").fetchall() == [(6,)]
 
 
-def test_outliers_of_a_damaged_table(whole: Record) -> None:
-    """Hosts whose disks cannot be read are not called alike; the page names the table."""
+def test_outliers_of_a_damaged_table(record: Record) -> None:
+    """The outcome is could-not-tell, and the page names the damaged table."""
     rule = engine.rule("host-outlier")
-    assert engine.evaluate(rule, RunData(whole.hosts, path=whole.path)).outcome == "warn"
-    truncate(whole, "diskstats")
-    result = engine.evaluate(rule, RunData(whole.hosts, path=whole.path))
+    assert engine.evaluate(rule, RunData(record.hosts, path=record.path)).outcome == "warn"
+    truncate(record, "diskstats")
+    result = engine.evaluate(rule, RunData(record.hosts, path=record.path))
     assert (result.outcome, result.note) == ("could-not-tell", "damaged tables: diskstats")
-    with open_tables(whole) as tables:
-        page = build(whole, tables)
+    with open_tables(record) as tables:
+        page = build(record, tables)
     assert page.charts
     assert "Charts are missing because these tables are damaged: diskstats; see rollbook verify." in page.notes
 
 
 def play(run: Record, tmp_path: Path) -> None:
-    """Show the last beat."""
+    """Replay the last beat."""
     del tmp_path
     asyncio.run(Replay(run).settle())
 
 
-def other(run: Record, tmp_path: Path) -> Record:
-    """A copy of a record, to compare with."""
-    return Record.open(Path(shutil.copytree(run.path, tmp_path / "other")))
+def copy_of(run: Record, tmp_path: Path) -> Record:
+    """A copy of a record, for comparisons."""
+    return Record.open(Path(shutil.copytree(run.path, tmp_path / "copy")))
 
 
 READERS: dict[str, Callable[[Record, Path], object]] = {
@@ -155,54 +155,54 @@ READERS: dict[str, Callable[[Record, Path], object]] = {
     "openmetrics": lambda run, out: rollbook.export(run, out / "x.txt", "openmetrics"),
     "csv": lambda run, out: rollbook.export(run, out / "x", "csv", "rates"),
     "replay": play,
-    "compare": lambda run, out: rollbook.compare(run, other(run, out)),
+    "compare": lambda run, out: rollbook.compare(run, copy_of(run, out)),
 }
 
 
 @pytest.mark.parametrize("damage", ["truncated", "corrupt"])
 @pytest.mark.parametrize("reader", READERS)
-def test_readers_name_what_is_damaged(whole: Record, tmp_path: Path, damage: str, reader: str) -> None:
-    """Errors of DuckDB never get to the user as tracebacks, and nothing is written."""
+def test_readers_name_the_damaged_table(record: Record, tmp_path: Path, damage: str, reader: str) -> None:
+    """Readers raise `RecordError` instead of an error of DuckDB, and write nothing."""
     if damage == "truncated":
-        truncate(whole, "loadavg")
+        truncate(record, "loadavg")
     else:
-        corrupt(whole, "loadavg", "load_1min")
+        corrupt(record, "loadavg", "load_1min")
     with pytest.raises(RecordError, match=r"loadavg|cannot write .*rates\.csv"):
-        READERS[reader](whole, tmp_path)
+        READERS[reader](record, tmp_path)
     assert not [path for path in tmp_path.rglob("x*") if path.is_file()]
 
 
-def test_a_page_of_corrupt_data(whole: Record, tmp_path: Path) -> None:
+def test_report_of_corrupt_data(record: Record, tmp_path: Path) -> None:
     """The page is not written; a notebook shows the record without charts."""
-    corrupt(whole, "loadavg", "load_1min")
+    corrupt(record, "loadavg", "load_1min")
     with pytest.raises(RecordError, match="loadavg"):
-        rollbook.write_report(whole, tmp_path / "page.html")
-    assert "<svg" not in whole._repr_html_()
+        rollbook.write_report(record, tmp_path / "page.html")
+    assert "<svg" not in record._repr_html_()
 
 
-def test_a_comparison_of_corrupt_data(whole: Record, tmp_path: Path) -> None:
-    """With stored statistics the tables are only needed for charts: without them, the tables of a notebook remain."""
-    found = rollbook.compare(whole, other(whole, tmp_path))
+def test_comparison_of_corrupt_data(record: Record, tmp_path: Path) -> None:
+    """With stored statistics only charts need the series: without it, a notebook still shows the tables."""
+    found = rollbook.compare(record, copy_of(record, tmp_path))
     assert "<svg" in found._repr_html_()
-    corrupt(whole, "diskstats", "sectors_read")
+    corrupt(record, "diskstats", "sectors_read")
     assert "<svg" not in found._repr_html_()
     assert "<table>" in found._repr_html_()
 
 
-def test_a_rule_does_not_pass_on_corrupt_data(whole: Record) -> None:
-    """Values that cannot be read are not like those of other hosts."""
-    corrupt(whole, "diskstats", "time_reading_ms")
-    result = engine.evaluate(engine.rule("host-outlier"), RunData(whole.hosts, path=whole.path))
+def test_a_rule_does_not_pass_on_corrupt_data(record: Record) -> None:
+    """If values cannot be read, the outcome is could-not-tell."""
+    corrupt(record, "diskstats", "time_reading_ms")
+    result = engine.evaluate(engine.rule("host-outlier"), RunData(record.hosts, path=record.path))
     assert result.outcome == "could-not-tell"
 
 
-def test_findings_that_cannot_be_read(whole: Record) -> None:
-    """A record that was not checked has no findings; one whose findings are broken does not look like that."""
+def test_damaged_findings(record: Record) -> None:
+    """A record that was not checked has no findings; damaged findings are an error."""
     sql = "SELECT count(*) FROM findings"
-    with store.connect(whole) as connection:
+    with store.connect(record) as connection:
         assert store.query(connection, sql).fetchall() == [(0,)]
-    (whole.path / "findings.json").write_text('{"rules": [')
-    with store.connect(whole) as connection, pytest.raises(RollbookError, match=r"findings\.json"):
+    (record.path / "findings.json").write_text('{"rules": [')
+    with store.connect(record) as connection, pytest.raises(RollbookError, match=r"findings\.json"):
         list(store.rows(store.query(connection, sql)))
 
 

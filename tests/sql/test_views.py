@@ -1,4 +1,4 @@
-"""SQL over a record: rates against known truth, totals without doubles, and no way to other files."""
+"""SQL over a record: rates with known results, totals without double counting, and no access to other files."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ def make_record(
 
 @pytest.fixture
 def record(tmp_path: Path) -> Callable[..., Record]:
-    """Makes a record of one host, as `make_record` does."""
+    """A function that makes a record of one host, as `make_record` does."""
     return functools.partial(make_record, tmp_path / "record")
 
 
 def rows(run: Record, sql: str) -> list[tuple[Any, ...]]:
-    """What a query gives; the same, whether rates are made for some hosts or for all at once."""
+    """The rows of a query, which are the same whether rates are computed for some hosts or for all."""
     found = []
     for whole in (False, True):
         with store.connect(run, whole=whole) as connection:
@@ -93,7 +93,7 @@ def rows(run: Record, sql: str) -> list[tuple[Any, ...]]:
 
 
 WRAP32, WRAP64 = 1 << 32, 1 << 64
-# What a counter read at each second, and the rates that must come of it.
+# Ground truth: the values of a counter at each second, and the expected rates.
 TRUTH: dict[str, tuple[list[tuple[float, int]], list[float | None]]] = {
     "steady": ([(0, 10), (1, 110), (2, 310)], [None, 100, 200]),
     "uneven beats": ([(0, 0), (1.5, 150), (2, 250)], [None, 100, 200]),
@@ -104,12 +104,12 @@ TRUTH: dict[str, tuple[list[tuple[float, int]], list[float | None]]] = {
     "crosses 32 bits": ([(0, WRAP32 - 50), (1, WRAP32 + 50)], [None, 100]),
     "was reset": ([(0, 10_000), (1, 40), (2, 140)], [None, None, 100]),
     "gap": ([(0, 0), (1, 100), (4, 400), (5, 500)], [None, 100, None, 100]),
-    "two missed beats are no gap yet": ([(0, 0), (1, 100), (3, 300)], [None, 100, 100]),
+    "one missed beat is not a gap": ([(0, 0), (1, 100), (3, 300)], [None, 100, 100]),
 }
 
 
 def test_rates(tmp_path: Path) -> None:
-    """Counters become rates where both ends are known to belong together, and nothing where they are not."""
+    """A rate is computed only between values of the same uninterrupted count; otherwise it is NULL."""
     script = Script(tmp_path / "raw", list(TRUTH), ["net_dev"])
     for host, (reads, _) in enumerate(TRUTH.values()):
         script.connect(host)
@@ -125,7 +125,7 @@ def test_rates(tmp_path: Path) -> None:
 
 
 def test_a_host_without_python_has_rates(tmp_path: Path) -> None:
-    """The stand-in takes whole seconds, however often samples are asked for; the others keep to their own step."""
+    """The shell agent samples once a second at most: for it, 1 s is not a gap; for the Python agent at 0.2 s, it is."""
     script = Script(tmp_path / "raw", ["a", "b"], ["net_dev"], interval_ns=SECOND // 5)
     for host, kind in enumerate(("sh", "python")):
         script.connect(host, kind=kind)
@@ -140,9 +140,9 @@ def test_a_host_without_python_has_rates(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("top", "expected"),
     [("1000", [None, 30.0, 20.0, 40.0]), (None, [None, 30.0, None, 40.0])],
-    ids=["told", "not told"],
+    ids=["range known", "range unknown"],
 )
-def test_energy_wraps_where_its_zone_says(
+def test_energy_wraps_at_the_range_of_its_zone(
     record: Callable[..., Record], top: str | None, expected: list[float | None]
 ) -> None:
     """The counter of a RAPL zone wraps at its own range; if the range was not read, there is no rate."""
@@ -157,8 +157,8 @@ def test_energy_wraps_where_its_zone_says(
     assert [row[0] for row in rows(run, "SELECT energy_uj FROM rapl_rates ORDER BY ts")] == expected
 
 
-def test_a_reboot_gives_no_rate(record: Callable[..., Record]) -> None:
-    """Counters that rise over a reboot are not taken for traffic; nor is what passed while the host slept."""
+def test_no_rate_across_a_reboot(record: Callable[..., Record]) -> None:
+    """There is no rate across a reboot, even if the counter rose."""
     samples = [(second, net(eth0=100 * second)) for second in range(1, 7)]
     run = record(["net_dev"], samples, monos=[1.0, 2.0, 3.0, 1.0, 2.0, 3.0])
     assert [row[0] for row in rows(run, "SELECT rx_bytes FROM net_dev_rates ORDER BY ts")] == [
@@ -172,22 +172,22 @@ def test_a_reboot_gives_no_rate(record: Callable[..., Record]) -> None:
 
 
 def test_hot_plug(record: Callable[..., Record]) -> None:
-    """A device that appears has no rate at first, and none over its absence."""
-    there = {0: {"lo": 1}, 1: {"lo": 1, "eth1": 900}, 2: {"lo": 1, "eth1": 1000}, 3: {"lo": 1}}
-    there |= {4: {"lo": 1}, 5: {"lo": 1, "eth1": 5000}}
-    run = record(["net_dev"], [(second, net(**links)) for second, links in there.items()])
+    """A new device has no rate at its first sample, and none across its absence."""
+    interfaces = {0: {"lo": 1}, 1: {"lo": 1, "eth1": 900}, 2: {"lo": 1, "eth1": 1000}, 3: {"lo": 1}}
+    interfaces |= {4: {"lo": 1}, 5: {"lo": 1, "eth1": 5000}}
+    run = record(["net_dev"], [(second, net(**links)) for second, links in interfaces.items()])
     found = rows(run, "SELECT rx_bytes FROM net_dev_rates WHERE interface_name = 'eth1' ORDER BY ts")
     assert [row[0] for row in found] == [None, 100, None]
 
 
-def test_time_that_steps_back(record: Callable[..., Record]) -> None:
-    """Waiting for I/O may fall by a tick (proc_stat(5)): no time has passed then, and the rest still counts."""
+def test_decreasing_iowait(record: Callable[..., Record]) -> None:
+    """The time of iowait may decrease by a tick (proc_stat(5)): it counts as zero, and other times still count."""
     run = record(["stat"], [(0, stat(0, 0, 0, 0, 10, 0, 0, 0)), (1, stat(30, 0, 20, 50, 9, 0, 0, 0))])
     assert rows(run, "SELECT cpu_busy, cpu_iowait FROM rates ORDER BY ts") == [(None, None), (50.0, 0.0)]
 
 
 def test_rates_of_merged_samples(record: Callable[..., Record]) -> None:
-    """Merged samples give the mean rate over their step; the limit of a gap grows with the step."""
+    """Merged samples give the mean rate over their step; the maximum gap grows with the step."""
     samples = [(second, net(eth0=second * second)) for second in range(100)]
     run = record(["net_dev"], samples, max_samples=10)
     found = [row[0] for row in rows(run, "SELECT rx_bytes FROM net_dev_rates ORDER BY ts")]
@@ -200,7 +200,7 @@ DISKS = "{} 0 {} 100 0 {} 50 0 0 0 0 0 25 50\n"
 
 
 def test_one_row_per_host_and_beat(record: Callable[..., Record]) -> None:
-    """`rates` and `samples` have one row per beat; each byte is counted once; what is not there is NULL."""
+    """`rates` and `samples` have one row per beat; each byte is counted once; missing metrics are NULL."""
     texts = [
         {
             "diskstats": "".join(DISKS.format(8, name, 8 * second) for name in ("sda", "sda1", "dm-0", "loop0")),
@@ -226,9 +226,8 @@ def test_one_row_per_host_and_beat(record: Callable[..., Record]) -> None:
     assert rows(run, "SELECT count(*) FROM nfs") == [(0,)]
 
 
-def test_phases(record: Callable[..., Record], tmp_path: Path) -> None:
-    """Each phase has its own statistics; the slowest host is the one with the least flow or the longest wait."""
-    del record
+def test_phases(tmp_path: Path) -> None:
+    """Each phase has its own statistics; the slowest host is the one with the lowest throughput."""
     script = Script(tmp_path / "raw", ["a", "b"], ["net_dev", "loadavg"])
     for host in (0, 1):
         script.connect(host)
@@ -247,34 +246,36 @@ def test_phases(record: Callable[..., Record], tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("most", [0, 8])
-def test_phases_end_at_their_marks(tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was done in a phase is told of it and of no other, whatever the interval, and where samples are merged."""
-    script = Script(tmp_path / "raw", ["a"], ["net_dev", "loadavg"], interval_ns=10 * SECOND, max_samples=most)
+@pytest.mark.parametrize("max_samples", [0, 8])
+def test_phases_end_at_their_marks(tmp_path: Path, max_samples: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Traffic in a phase counts for that phase only, even if samples are merged."""
+    script = Script(tmp_path / "raw", ["a"], ["net_dev", "loadavg"], interval_ns=10 * SECOND, max_samples=max_samples)
     script.connect()
     marks = {0: "before", 35: "work", 65: "after"}
     wall, boot = writer._clocks()
-    apart = wall - boot
+    clock_offset = wall - boot
     for second in sorted({*range(0, 121, 10), *marks}):
-        # The mark is noted, then every host is asked for a sample.
+        # The recorder writes the mark, then takes a sample of every host.
         edge = 0.002 if second in marks else 0.0
         if second in marks:
             with monkeypatch.context() as context:
-                context.setattr(writer, "_clocks", lambda at=second: (START + at * SECOND, START + at * SECOND - apart))
+                context.setattr(
+                    writer, "_clocks", lambda at=second: (START + at * SECOND, START + at * SECOND - clock_offset)
+                )
                 script.journal.event({"event": "phase", "name": marks[second]})
         moved = 1000 * round(min(max(second - 35, 0), 30))
         texts = {**net(eth0=moved), "loadavg": {"/proc/loadavg": "0.5 0 0 1/2 3\n"}}
         script.sample(START + round((second + edge) * SECOND), texts)
     script.close()
     _, _, hosts = derive(tmp_path)
-    assert (hosts.merged > 1) == bool(most)
+    assert (hosts.merged > 1) == bool(max_samples)
     statistics = "SELECT phase, round(mean), round(max) FROM phase_stats WHERE metric = 'net_rx'"
     found = rows(Record(tmp_path, {}, hosts), statistics)
     assert found == [("before", 0, 0), ("work", 1000, 1000), ("after", 0, 0)]
 
 
-def test_a_host_in_windows_has_every_rate(record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch) -> None:
-    """One with more values than are held at once: its tables are not in order as a whole, and say so."""
+def test_rates_of_a_table_written_in_windows(record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table with more values than fit into a window is not sorted and is marked so, but has every rate."""
     monkeypatch.setattr(seal, "WINDOW", 500)
     monkeypatch.setattr(seal, "TURN", 16)
     run = record(["net_dev"], [(second, net(eth0=second, eth1=second)) for second in range(200)])
@@ -286,7 +287,7 @@ def test_a_host_in_windows_has_every_rate(record: Callable[..., Record], monkeyp
 
 
 def test_merged_gpus_that_missed_a_beat(record: Callable[..., Record]) -> None:
-    """What they gave in a group is that of the group, though it was not at its last beat."""
+    """The value of a group of merged beats is known even if the last beat of the group has none."""
     samples: Samples = []
     for second in range(50):
         texts = {"loadavg": {"/proc/loadavg": "0.5 0 0 1/2 3\n"}}
@@ -304,14 +305,14 @@ def _phase(name: str, first: int, last: int) -> Any:
     return Phase(name, START + first * SECOND, START + last * SECOND)
 
 
-def known(*facts: Block | Interface) -> list[HostResult]:
+def host_with(*facts: Block | Interface) -> list[HostResult]:
     """A host with these facts."""
     name = "block" if isinstance(facts[0], Block) else "net_class"
     return [HostResult(name="a", status="complete", facts={name: list(facts)})]
 
 
 def test_counted_disks() -> None:
-    """Each byte once, at the lowest device: by what the host says of its devices, else by their names."""
+    """Only the lowest devices count, by the host's facts or, without facts, by name."""
     names = [
         "sda",
         "sda1",
@@ -327,7 +328,7 @@ def test_counted_disks() -> None:
         "mmcblk0p1",
     ]
     assert counted_disks(names, []) == ["sda", "nvme0n1", "vdb", "mmcblk0p1"]
-    facts = known(
+    facts = host_with(
         Block("sda", "disk", partitions=["sda1"]),
         Block("nvme0n1", "disk", partitions=["nvme0n1p2"]),
         Block("dm-0", "dm", parents=["sda1"]),
@@ -338,8 +339,8 @@ def test_counted_disks() -> None:
 
 
 def test_counted_interfaces() -> None:
-    """Legs and not their bond; no loopback; inside a container, where all are virtual, those without legs."""
-    facts = known(
+    """Members count, not their bond or loopback; in a container, where all are virtual, those without members."""
+    facts = host_with(
         Interface("eth0", "physical", master="bond0"),
         Interface("eth1", "physical", master="bond0"),
         Interface("bond0", "bond", lower=["eth0", "eth1"]),
@@ -350,7 +351,7 @@ def test_counted_interfaces() -> None:
     names = ["bond0", "bond0.7", "eth0", "eth1", "lo", "veth9", "ib0"]
     assert counted_interfaces(names, facts) == ["eth0", "eth1", "ib0"]
     assert counted_interfaces(names, []) == ["eth0", "eth1", "ib0"]
-    inside = known(
+    inside = host_with(
         Interface("eth0", "virtual"), Interface("lo", "loopback"), Interface("br0", "bridge", lower=["eth0"])
     )
     assert counted_interfaces(["br0", "eth0", "lo"], inside) == ["eth0"]
@@ -363,7 +364,7 @@ def mounted(**devices: str) -> HostResult:
 
 
 def test_same_mounts() -> None:
-    """One mount stands for each file system; one without facts for itself; a device number may be used again."""
+    """Mounts of one file system count as one, mounts without facts each count; device numbers may be reused."""
     names = ["/a", "/b", "/c", "/d"]
     assert list(same_mounts(names, []).values()) == names
     assert list(same_mounts(names, [mounted(a="0:50", b="0:51", c="0:50")]).values()) == ["/a", "/b", "/a", "/d"]
@@ -379,15 +380,15 @@ MOUNT = """device srv:/x mounted on /{} with fstype nfs4 statvers=1.1
 
 
 def test_nfs_bytes_of_many_mounts(record: Callable[..., Record]) -> None:
-    """A file system mounted at two places moves its bytes once, also while only one of them is there."""
+    """The bytes of a file system with two mounts count once, also while only one of them exists."""
     samples: Samples = []
     for second in range(0, 50, 10):
-        there = {"home1": (100, 1, 4), "home2": (100, 1, 4), "data": (7, 1, 2)}  # per second: bytes, requests, ms
+        mounts = {"home1": (100, 1, 4), "home2": (100, 1, 4), "data": (7, 1, 2)}  # per second: bytes, requests, ms
         if second > 20:
-            del there["home1"]
+            del mounts["home1"]
         page = "".join(
             MOUNT.format(name, *(value * second for value in (moved, ops, ms)))
-            for name, (moved, ops, ms) in there.items()
+            for name, (moved, ops, ms) in mounts.items()
         )
         samples.append(
             (
@@ -400,16 +401,16 @@ def test_nfs_bytes_of_many_mounts(record: Callable[..., Record]) -> None:
             )
         )
     run = record(["nfs", "nfs_ops", "loadavg"], samples, interval_ns=SECOND)
-    asked = "SELECT nfs_read, nfs_read_latency FROM rates ORDER BY ts"
-    assert rows(run, asked)[1:3] == [(207, 10 / 3)] * 2, "nothing is known of them"
+    sql = "SELECT nfs_read, nfs_read_latency FROM rates ORDER BY ts"
+    assert rows(run, sql)[1:3] == [(207, 10 / 3)] * 2, "without facts"
     run.hosts.start = [mounted(home1="0:50", home2="0:50", data="0:51")]
-    assert rows(run, asked) == [(None, None)] + [(107, 3)] * 4
+    assert rows(run, sql) == [(None, None)] + [(107, 3)] * 4
     assert rows(run, "SELECT count(DISTINCT device) FROM nfs_mounts") == [(3,)]
 
 
 @pytest.fixture(scope="module")
-def small_once(tmp_path_factory: pytest.TempPathFactory) -> Record:
-    """A record with names that a spreadsheet would run."""
+def shared_small(tmp_path_factory: pytest.TempPathFactory) -> Record:
+    """A record with a name that a spreadsheet would run as a formula."""
     return make_record(
         tmp_path_factory.mktemp("small") / "record",
         ["net_dev", "loadavg"],
@@ -421,9 +422,9 @@ def small_once(tmp_path_factory: pytest.TempPathFactory) -> Record:
 
 
 @pytest.fixture
-def small(small_once: Record, tmp_path: Path) -> Record:
-    """A copy of that record, which a test may change."""
-    return Record.open(Path(shutil.copytree(small_once.path, tmp_path / "record")))
+def small(shared_small: Record, tmp_path: Path) -> Record:
+    """A copy of that record that a test may change."""
+    return Record.open(Path(shutil.copytree(shared_small.path, tmp_path / "record")))
 
 
 OUTSIDE = [
@@ -445,14 +446,14 @@ OUTSIDE = [
 ]
 
 
-def test_the_reason_of_a_query_that_fails_can_be_printed(small_once: Record) -> None:
-    """DuckDB indents its candidates with tabs, which a terminal is not sent."""
-    with store.connect(small_once) as connection, pytest.raises(UsageError, match="Candidate functions") as caught:
+def test_query_errors_contain_no_tabs(shared_small: Record) -> None:
+    """DuckDB indents candidate functions with tabs, which are replaced."""
+    with store.connect(shared_small) as connection, pytest.raises(UsageError, match="Candidate functions") as caught:
         store.query(connection, "SELECT round(INTERVAL 1 SECOND)")
     assert "\t" not in str(caught.value)
 
 
-def test_no_way_out(small: Record) -> None:
+def test_queries_cannot_access_other_files(small: Record) -> None:
     """A query can read the record and nothing else, and write nothing."""
     before = {path: path.read_bytes() for path in list_files(small.path).values()}
     with store.connect(small) as connection:
@@ -462,41 +463,41 @@ def test_no_way_out(small: Record) -> None:
             assert {path: path.read_bytes() for path in list_files(small.path).values()} == before, sql
 
 
-def test_the_lock_holds_without_the_guard(small_once: Record) -> None:
-    """Also where SQL does not go through `query`, other files stay closed and the lock stays shut."""
-    with store.connect(small_once) as connection:
+def test_duckdb_denies_external_access(shared_small: Record) -> None:
+    """SQL that does not go through `query` cannot read other files or change that setting either."""
+    with store.connect(shared_small) as connection:
         for sql in ("SELECT * FROM read_text('/etc/hostname')", "SET enable_external_access = true", "LOAD httpfs"):
             with pytest.raises(duckdb.Error):
                 connection.execute(sql).fetchall()
 
 
 def invoke(*args: str) -> str:
-    """Run a command; gives what it printed."""
+    """Run a command and return its standard output."""
     result = CliRunner().invoke(cli, args, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
-def test_decimals_are_numbers_in_json(small_once: Record) -> None:
-    """SQL computes with decimals where a query has a number with a point."""
-    printed = invoke("query", str(small_once.path), "SELECT round(3.14159, 2) AS r, 5 * 0.5 AS x", "--format", "json")
+def test_decimals_are_numbers_in_json(shared_small: Record) -> None:
+    """A number with a decimal point in a query is a DECIMAL in SQL."""
+    printed = invoke("query", str(shared_small.path), "SELECT round(3.14159, 2) AS r, 5 * 0.5 AS x", "--format", "json")
     assert json.loads(printed) == {"r": 3.14, "x": 2.5}
 
 
 @pytest.mark.parametrize("sql", ["SELECT now() AS at", "SELECT host::INT AS number FROM hosts"])
 @pytest.mark.parametrize("form", ["table", "csv", "json"])
-def test_a_query_that_fails_prints_nothing(small_once: Record, form: str, sql: str) -> None:
-    """Not even the names of the columns, which a reader of CSV would take for an empty result."""
-    ran = CliRunner().invoke(cli, ["query", str(small_once.path), sql, "--format", form])
+def test_a_query_that_fails_prints_nothing(shared_small: Record, form: str, sql: str) -> None:
+    """It does not even print column names, which would be an empty result in CSV."""
+    ran = CliRunner().invoke(cli, ["query", str(shared_small.path), sql, "--format", form])
     assert isinstance(ran.exception, UsageError)
     assert ran.stdout == ""
 
 
 @pytest.mark.parametrize("place", [["RECORD"], ["--all", "DIRECTORY"]])
-def test_times_are_utc_wherever_they_are_read(small_once: Record, place: list[str]) -> None:
-    """A time with a zone that is cast, as the error advises, can be compared with the times of a record."""
-    paths = {"RECORD": str(small_once.path), "DIRECTORY": str(small_once.path.parent)}
-    where = [paths.get(word, word) for word in place]
+def test_times_are_utc_in_any_time_zone(shared_small: Record, place: list[str]) -> None:
+    """A time with a zone, cast as the error message advises, is in UTC like the times of a record."""
+    paths = {"RECORD": str(shared_small.path), "DIRECTORY": str(shared_small.path.parent)}
+    where = [paths.get(argument, argument) for argument in place]
     sql = "SELECT abs(epoch(now()::TIMESTAMP) - epoch(now())) < 1 AS same"
     command = [sys.executable, "-m", "rollbook", "query", *where, sql, "--format", "json"]
     environment = {**os.environ, "TZ": "America/New_York"}
@@ -504,13 +505,22 @@ def test_times_are_utc_wherever_they_are_read(small_once: Record, place: list[st
     assert json.loads(ran.stdout) == {"same": True}, ran.stderr
 
 
-def test_query_command(small_once: Record) -> None:
+def test_query_command(shared_small: Record) -> None:
     """The same rows as a table, as CSV without formulas, and as JSON lines."""
     sql = "SELECT interface_name, max(rx_bytes) AS most FROM net_dev GROUP BY ALL ORDER BY 1"
-    assert invoke("query", str(small_once.path), sql).split() == ["interface_name", "most", "=cmd()", "1", "eth0", "15"]
-    lines = list(csv.reader(invoke("query", str(small_once.path), sql, "--format", "csv").splitlines()))
+    assert invoke("query", str(shared_small.path), sql).split() == [
+        "interface_name",
+        "most",
+        "=cmd()",
+        "1",
+        "eth0",
+        "15",
+    ]
+    lines = list(csv.reader(invoke("query", str(shared_small.path), sql, "--format", "csv").splitlines()))
     assert lines == [["interface_name", "most"], ["'=cmd()", "1"], ["eth0", "15"]]
-    objects = [json.loads(line) for line in invoke("query", str(small_once.path), sql, "--format", "json").splitlines()]
+    objects = [
+        json.loads(line) for line in invoke("query", str(shared_small.path), sql, "--format", "json").splitlines()
+    ]
     assert objects == [{"interface_name": "=cmd()", "most": 1}, {"interface_name": "eth0", "most": 15}]
 
 
@@ -518,45 +528,45 @@ def test_query_command(small_once: Record) -> None:
     ("value", "shown"),
     [("1199550000.0", "1199550000"), ("-123456.7", "-123457"), ("0.123456789", "0.123457"), ("99999.5", "99999.5")],
 )
-def test_numbers_without_exponents(small_once: Record, value: str, shown: str) -> None:
-    """Bytes per second are digits that can be counted."""
-    assert invoke("query", str(small_once.path), f"SELECT {value}::DOUBLE AS a").split() == ["a", shown]
+def test_numbers_without_exponents(shared_small: Record, value: str, shown: str) -> None:
+    """Numbers have six significant digits, and all digits before the decimal point."""
+    assert invoke("query", str(shared_small.path), f"SELECT {value}::DOUBLE AS a").split() == ["a", shown]
 
 
-def test_rows_wider_than_the_terminal(small_once: Record, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is printed as lines of name and value, all of it; a narrow table, and one in a pipe, stays a table."""
+def test_rows_wider_than_the_terminal(shared_small: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row is printed in full as lines of name and value; narrow rows, and rows in a pipe, stay a table."""
     wide = "SELECT 'x' AS first, repeat('y', 90) AS second, NULL AS third UNION ALL SELECT 'z', '', 1.5"
     lines = ["first   x", f"second  {'y' * 90}", "third", "", "first   z", "second", "third   1.5"]
-    assert invoke("query", str(small_once.path), wide).splitlines()[1].split() == ["x", "y" * 90]
+    assert invoke("query", str(shared_small.path), wide).splitlines()[1].split() == ["x", "y" * 90]
     monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True)
     monkeypatch.setenv("COLUMNS", "80")
-    assert invoke("query", str(small_once.path), wide).splitlines() == lines
-    assert len(invoke("query", str(small_once.path), "SELECT 1 AS a, 2 AS b").splitlines()) == 2
-    done = CliRunner().invoke(cli, ["query", str(small_once.path), "SELECT * FROM rates WHERE false"])
+    assert invoke("query", str(shared_small.path), wide).splitlines() == lines
+    assert len(invoke("query", str(shared_small.path), "SELECT 1 AS a, 2 AS b").splitlines()) == 2
+    done = CliRunner().invoke(cli, ["query", str(shared_small.path), "SELECT * FROM rates WHERE false"])
     assert (done.stdout, done.stderr) == ("", "no rows\n")
 
 
 @pytest.mark.parametrize(
-    ("sql", "says", "forms"),
+    ("sql", "message", "forms"),
     [
         ("SELEC 1", "syntax error", ["table"]),
         ("SELECT nothing FROM rates", "nothing", ["table"]),
         ("SELECT * FROM nowhere", "nowhere", ["table"]),
         ("DROP VIEW rates", "only a single SELECT", ["table"]),
-        # Found by who fetches the rows.
+        # These errors occur while rows are fetched.
         ("SELECT CAST(interface_name AS INTEGER) FROM net_dev", "Could not convert", ["table", "csv", "json"]),
         ("SELECT ts::TIMESTAMPTZ FROM net_dev", "cast it to TIMESTAMP", ["table", "csv", "json"]),
     ],
 )
-def test_query_that_is_wrong(small_once: Record, sql: str, says: str, forms: list[str]) -> None:
-    """What is wrong with it is said, be it found while it is read or while it runs."""
+def test_invalid_queries(shared_small: Record, sql: str, message: str, forms: list[str]) -> None:
+    """The message gives the reason, whether it is found while parsing or while running."""
     for form in forms:
-        with pytest.raises(UsageError, match=says):
-            CliRunner().invoke(cli, ["query", str(small_once.path), sql, "--format", form], catch_exceptions=False)
+        with pytest.raises(UsageError, match=message):
+            CliRunner().invoke(cli, ["query", str(shared_small.path), sql, "--format", form], catch_exceptions=False)
 
 
-def test_facts_are_made_for_who_asks(small: Record, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They take long for a thousand hosts: queries without them do not wait, and they are never taken for empty."""
+def test_facts_are_loaded_only_if_needed(small: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading the facts of many hosts is slow. Only queries of facts load them; unloaded facts are an error."""
     small.hosts.start = [HostResult(name="a", status="complete", facts={"block": [Block("sda", "disk")]})]
     sql = "SELECT host, phase, source, key, value FROM Facts WHERE field = 'kind'"
     assert rollbook.query(small, sql) == [
@@ -572,7 +582,7 @@ def test_facts_are_made_for_who_asks(small: Record, monkeypatch: pytest.MonkeyPa
 
 
 def test_findings(small: Record) -> None:
-    """What the rules found is a table; without them it is empty."""
+    """Findings are a table, which is empty if the record was not checked."""
     sql = "SELECT rule, severity, hosts, message, silenced FROM findings ORDER BY rule"
     assert rows(small, sql) == []
     silenced = Finding(message="n", severity="fail", silenced=Silenced("known", dt.date(2030, 1, 1)))
@@ -587,9 +597,12 @@ def test_findings(small: Record) -> None:
 
 @pytest.mark.parametrize("form", ["parquet", "csv", "json"])
 def test_export_round_trip(small: Record, tmp_path: Path, form: str) -> None:
-    """What is exported reads back to the same values; names that look like formulas are made harmless in CSV."""
+    """Exported tables have the same values; names that look like formulas get a quote in CSV."""
     output, hosts = tmp_path / "out", small.path / "hosts.json"
-    times = {"started_ns": START, "ended_ns": START + 4 * SECOND}  # of the samples, so that they belong to a phase
+    times = {
+        "started_ns": START,
+        "ended_ns": START + 4 * SECOND,
+    }  # those of the samples, so that they belong to a phase
     hosts.write_text(json.dumps(json.loads(hosts.read_text()) | times))
     invoke("export", str(small.path), "--format", form, "-o", str(output))
     others = {"rates", "hosts", "facts", "phases", "phase_stats", "gaps", "losses", "findings", "results"}
@@ -605,17 +618,17 @@ def test_export_round_trip(small: Record, tmp_path: Path, form: str) -> None:
 
 
 def test_a_table_whose_source_is_not_installed(small: Record, tmp_path: Path) -> None:
-    """It is asked and exported like any other, with the rates that its file tells of; so is what others put there."""
+    """It can be queried and exported, with rates by its file's metadata; so can tables of other programs."""
     series = small.path / "series"
     shutil.copy(series / "net_dev.parquet", series / "site_links.parquet")
     for name in ("hosts", "facts"):
         shutil.copy(series / "loadavg.parquet", series / f"{name}.parquet")
     duckdb.execute(f"COPY (SELECT 5 AS x) TO '{series}/other.parquet'")
-    asked = "SELECT * FROM {} WHERE interface_name = 'eth0' ORDER BY ts"
-    assert rows(small, asked.format("site_links")) == rows(small, asked.format("net_dev"))
-    assert rows(small, asked.format("site_links_rates")) == rows(small, asked.format("net_dev_rates"))
+    sql = "SELECT * FROM {} WHERE interface_name = 'eth0' ORDER BY ts"
+    assert rows(small, sql.format("site_links")) == rows(small, sql.format("net_dev"))
+    assert rows(small, sql.format("site_links_rates")) == rows(small, sql.format("net_dev_rates"))
     assert rows(small, "SELECT x FROM other") == [(5,)]
-    assert rows(small, "SELECT status FROM hosts") == [("failed",)], "our own names stay ours"
+    assert rows(small, "SELECT status FROM hosts") == [("failed",)], "built-in tables keep their names"
     invoke("export", str(small.path), "-o", str(tmp_path / "out"))
     assert {path.stem for path in (tmp_path / "out").iterdir()} >= {"net_dev", "site_links", "other", "rates", "hosts"}
     invoke("export", str(small.path), "--format", "openmetrics", "-o", str(tmp_path / "metrics.txt"))
@@ -628,22 +641,22 @@ HARMLESS = '\'=n<script>alert("1")</script>?[31m????'
 
 
 def test_hostile_text_in_csv(record: Callable[..., Record], tmp_path: Path) -> None:
-    """Names with markup, quotes, terminal escapes and marks of direction are text in a spreadsheet and a terminal."""
+    """Names with markup, quotes, terminal escapes and direction marks are harmless in spreadsheets and terminals."""
     run = record(["net_dev"], [(second, net(**{HOSTILE: second})) for second in range(2)])
     invoke("export", str(run.path), "--format", "csv", "-o", str(tmp_path / "out"), "--table", "net_dev")
     with (tmp_path / "out" / "net_dev.csv").open(newline="", encoding="utf-8") as file:
         assert {row["interface_name"] for row in csv.DictReader(file)} == {HARMLESS}
-    asked = invoke("query", str(run.path), "SELECT interface_name FROM net_dev", "--format", "csv")
-    assert {row["interface_name"] for row in csv.DictReader(asked.splitlines())} == {HARMLESS}
+    printed = invoke("query", str(run.path), "SELECT interface_name FROM net_dev", "--format", "csv")
+    assert {row["interface_name"] for row in csv.DictReader(printed.splitlines())} == {HARMLESS}
     shown = invoke("query", str(run.path), "SELECT interface_name FROM net_dev")
     assert HARMLESS[1:] in shown
     invoke("export", str(run.path), "--format", "json", "-o", str(tmp_path / "out"), "--table", "net_dev")
     kept = json.loads((tmp_path / "out" / "net_dev.json").read_text())
-    assert {row["interface_name"] for row in kept} == {HOSTILE}, "whoever wants it as it was has it"
+    assert {row["interface_name"] for row in kept} == {HOSTILE}, "JSON keeps the original name"
 
 
-def test_export_of_chosen_tables(small: Record, tmp_path: Path) -> None:
-    """Only what was asked for; a name that is not there is an error that says what is."""
+def test_export_of_selected_tables(small: Record, tmp_path: Path) -> None:
+    """Only the selected tables are written; the error for an unknown name has a suggestion or a hint."""
     invoke("export", str(small.path), "-o", str(tmp_path / "out"), "--table", "rates")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["rates.parquet"]
     with pytest.raises(UsageError, match="no table called 'loadavgs'; did you mean loadavg"):
@@ -653,8 +666,8 @@ def test_export_of_chosen_tables(small: Record, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["csv", "openmetrics", "timeseries", "mlpstorage"])
-def test_an_export_that_cannot_be_written(small: Record, tmp_path: Path, form: str) -> None:
-    """What the system says of it, and the path once."""
+def test_export_to_an_unwritable_path(small: Record, tmp_path: Path, form: str) -> None:
+    """The error has the path and the reason of the system."""
     (tmp_path / "file").touch()
     path = tmp_path / "file" / "out"
     with pytest.raises(RollbookError) as raised:
@@ -664,8 +677,8 @@ def test_an_export_that_cannot_be_written(small: Record, tmp_path: Path, form: s
 
 
 @pytest.mark.parametrize("form", ["openmetrics", "timeseries"])
-def test_an_export_of_no_samples(tmp_path: Path, form: str) -> None:
-    """A snapshot has none: that is said, and no empty file is left."""
+def test_export_without_samples(tmp_path: Path, form: str) -> None:
+    """A snapshot has no samples: the export fails and leaves no file."""
     began = dt.datetime(2026, 8, 1, tzinfo=dt.UTC)
     leaf = RecordDirectory.create(tmp_path, "snapshot", began)
     leaf.write_snapshot([], began)
@@ -685,8 +698,8 @@ def test_an_export_of_no_samples(tmp_path: Path, form: str) -> None:
         ("mlpstorage", "new"),
     ],
 )
-def test_an_export_leaves_its_record_alone(small: Record, form: str, place: str) -> None:
-    """A place inside the record is refused before anything is written there."""
+def test_export_into_the_record_is_rejected(small: Record, form: str, place: str) -> None:
+    """An output path inside the record is rejected before anything is written."""
     before = {path: path.read_bytes() for path in list_files(small.path).values()}
     with pytest.raises(UsageError, match="lies inside the record; write elsewhere"):
         invoke("export", str(small.path), "--format", form, "-o", str(small.path / place))
@@ -694,7 +707,7 @@ def test_an_export_leaves_its_record_alone(small: Record, form: str, place: str)
 
 
 def test_timeseries_json(record: Callable[..., Record], tmp_path: Path) -> None:
-    """MLPerf Storage's TimeSeriesData with its keys, and the transport of each host."""
+    """The file has the keys of MLPerf Storage's TimeSeriesData, and the transport of each host."""
     names = {"diskstats": "/proc/diskstats", "vmstat": "/proc/vmstat", "meminfo": "/proc/meminfo"}
     names |= {"loadavg": "/proc/loadavg", "net_dev": "/proc/net/dev"}
     texts = {
@@ -744,7 +757,7 @@ def test_timeseries_json(record: Callable[..., Record], tmp_path: Path) -> None:
 
 
 def test_timeseries_json_is_streamed(tmp_path: Path) -> None:
-    """The export never has the whole file in memory."""
+    """The export never needs memory for more than half of the file."""
     names = ("loadavg", "meminfo", "vmstat", "diskstats", "net_dev")
     record_this_machine(tmp_path / "here" / "raw", 3, 0.1, names)
     found = survey(tmp_path / "here" / "raw")
@@ -765,7 +778,7 @@ def test_timeseries_json_is_streamed(tmp_path: Path) -> None:
 
 
 def test_a_record_without_series(tmp_path: Path) -> None:
-    """A snapshot can be asked too: hosts and facts are there, the series is empty."""
+    """A snapshot can be queried: it has hosts, and its series is empty."""
     hosts = RecordHosts(
         started_ns=START, ended_ns=START, start=[HostResult(name="a", status="refused", reason="no key")]
     )

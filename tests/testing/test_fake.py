@@ -1,4 +1,4 @@
-"""The fake transport does what its script says, in the frames that real agents send."""
+"""The fake transport follows its script, with the frames that real agents send."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from rollbook.sources.uptime import Uptime
 from rollbook.testing import Fake, FakeHost, linux, pages_of
 
 
-def look(*names: str, timeout: float = 10.0, sources: tuple[str, ...] = (), **hosts: FakeHost) -> list[HostResult]:
-    """Look at scripted hosts, and at others by name; no agent may live on."""
+def collect(*names: str, timeout: float = 10.0, sources: tuple[str, ...] = (), **hosts: FakeHost) -> list[HostResult]:
+    """Collect from scripted hosts, and from others by name; asserts that no agent is left running."""
     fake = Fake(hosts)
     plan = Plan.of([catalogue.source(name) for name in sources or ("identity", "uptime", "meminfo", "net_class")])
-    asked = [Host(name) for name in (*hosts, *names)]
-    results = asyncio.run(gather(asked, lambda _: fake, plan, timeout=timeout))
+    targets = [Host(name) for name in (*hosts, *names)]
+    results = asyncio.run(gather(targets, lambda _: fake, plan, timeout=timeout))
     assert not fake.living
     return results
 
 
-def test_hosts_are_their_own() -> None:
+def test_hosts_have_their_own_hardware() -> None:
     """Each host has the hardware of its script, wildcards included."""
-    one, two = look(
+    one, two = collect(
         one=FakeHost(pages=linux("one", memory_kib=1024, mtu=9000)),
         two=FakeHost(pages=linux("two", memory_kib=2048), python=None),
     )
@@ -71,9 +71,9 @@ def test_hosts_are_their_own() -> None:
     ],
 )  # fmt: skip
 def test_faults(script: FakeHost, status: str, reason: str) -> None:
-    """A fault gives the host its status and reason, and costs the other host nothing."""
+    """A fault gives the host its status and reason, and does not affect the other host."""
     timeout = 3.0 if script.silent or script.pace else 60.0
-    x, fine, unknown = look("unknown", timeout=timeout, x=script, fine=FakeHost(pages=linux("fine")))
+    x, fine, unknown = collect("unknown", timeout=timeout, x=script, fine=FakeHost(pages=linux("fine")))
     assert x.status == status
     assert reason in x.reason
     assert bool(x.reason) == (status != "complete")
@@ -81,41 +81,41 @@ def test_faults(script: FakeHost, status: str, reason: str) -> None:
     assert (unknown.status, unknown.reason) == ("unreachable", "the name does not resolve")
 
 
-def test_little_time() -> None:
-    """Less than a second is told as such; of a host that gave all and only did not end, nothing is missing."""
-    (silent,) = look(timeout=0.2, x=FakeHost(silent=True))
+def test_timeout_below_one_second() -> None:
+    """The message has the fraction of a second; if all sources were read before the timeout, none is missing."""
+    (silent,) = collect(timeout=0.2, x=FakeHost(silent=True))
     assert silent.reason.startswith("no answer within 0.2 s; ")
     result = HostResult(name="x", status="complete", facts={"thp": {}}, readings={"thp": ReadingStatus("ok", 0.0)})
-    for asked, missing in ((1, ""), (3, "; 2 of 3 sources missing")):
-        told = _verdict(result, "timed-out", "not finished within 0.2 s", [], asked)
-        assert told == ("partial", f"not finished within 0.2 s{missing}")
+    for requested, missing in ((1, ""), (3, "; 2 of 3 sources missing")):
+        verdict = _verdict(result, "timed-out", "not finished within 0.2 s", [], requested)
+        assert verdict == ("partial", f"not finished within 0.2 s{missing}")
 
 
 def test_clock() -> None:
-    """A clock that is ahead is measured as such."""
-    (result,) = look(x=FakeHost(pages=linux("x"), ahead=90.0))
+    """The offset of a clock that is ahead is measured, within its bound."""
+    (result,) = collect(x=FakeHost(pages=linux("x"), ahead=90.0))
     assert result.clock is not None
     assert abs(result.clock.offset_ns + 90e9) <= result.clock.bound_ns
 
 
-def test_limits_hold() -> None:
-    """A page beyond the source's limit is cut, and the reading says so."""
-    (result,) = look(x=FakeHost(pages=linux("x") | {"/proc/uptime": "1.0 1.0\n" + "x" * 1_000_000}))
+def test_truncated_pages() -> None:
+    """A page beyond the source's limit is truncated, and the reading has this status."""
+    (result,) = collect(x=FakeHost(pages=linux("x") | {"/proc/uptime": "1.0 1.0\n" + "x" * 1_000_000}))
     assert result.readings["uptime"].status == "truncated"
     many = {f"/sys/module/m{number}/version": f"{number:0300}\n" for number in range(1500)}
-    (result,) = look(x=FakeHost(pages=linux("x") | many), sources=("uptime", "modules"))
+    (result,) = collect(x=FakeHost(pages=linux("x") | many), sources=("uptime", "modules"))
     assert (result.status, result.readings["modules"].status) == ("partial", "truncated")
 
 
 def test_pages_of_a_directory(tmp_path: Path) -> None:
-    """Files are pages, links are their targets."""
+    """Files become pages with their content, symlinks with their target."""
     for path in ("proc", "sys/class/net"):
         (tmp_path / path).mkdir(parents=True)
     (tmp_path / "proc/uptime").write_text("5.00 7.00\n")
     (tmp_path / "sys/class/net/eth0").symlink_to("../../devices/virtual/net/eth0")
     pages = pages_of(tmp_path)
     assert pages == {"/proc/uptime": "5.00 7.00\n", "/sys/class/net/eth0": "../../devices/virtual/net/eth0"}
-    (result,) = look(x=FakeHost(pages=pages), sources=("uptime",))
+    (result,) = collect(x=FakeHost(pages=pages), sources=("uptime",))
     uptime = result.fact(Uptime)
     assert uptime is not None
     assert uptime.uptime_seconds == 5.0
@@ -123,8 +123,8 @@ def test_pages_of_a_directory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("python", ["3.12.0", None])
 def test_samples(python: str | None) -> None:
-    """Sampled pages move with time; deflated streams as the agent sends them, plain readings from the stand-in."""
-    script = FakeHost(pages={"/proc/meminfo": lambda s: f"{s:.3f}\n", "/proc/loadavg": "1 1 1 1/1 1\n"}, python=python)
+    """Sampled pages change with time; the Python agent sends deflated streams, the shell agent plain readings."""
+    script = FakeHost(pages={"/proc/meminfo": lambda s: f"{s:.9f}\n", "/proc/loadavg": "1 1 1 1/1 1\n"}, python=python)
     plan = Plan.of([catalogue.source("meminfo"), catalogue.source("loadavg")])
 
     async def sample() -> list[Frame]:
