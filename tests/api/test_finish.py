@@ -113,7 +113,7 @@ def test_the_tables_are_opened_and_read_once(record: Path, monkeypatch: pytest.M
 
 def test_large_timeseries_is_not_written(record: Path, beats: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """If timeseries.json would be too large, the metadata name no file."""
-    monkeypatch.setattr(api, "MOST_SAMPLES", 7)
+    monkeypatch.setattr(api, "MAX_SAMPLES", 7)
     about = finish(record, report=False).metadata["timeseries_data"]
     assert (about["file"], about["num_samples"]) == (None, beats)
     assert not list(record.glob("*_timeseries.json"))

@@ -43,7 +43,7 @@ REASONS: dict[str, str | dict[str, str]] = {
 }
 CONTROL = set(ATTACK) - set(string.printable) | {"\r"}
 OWN_STYLES = r"\x1b\[\d*m"
-MOST_MEMORY, MOST_WRITTEN = 400 << 20, 32 << 20  # bytes, for eleven hostile hosts at a time
+MAX_MEMORY, MAX_WRITTEN = 400 << 20, 32 << 20  # bytes, for eleven hostile hosts at a time
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +78,7 @@ def test_hosts_that_never_stop_sending(
         named = [line for line in lines if re.search(rf"evil-\S*\b{name}\b", line)]
         assert any(re.search(reason, line) for line in named), (name, named, done.err)
     assert not set(re.sub(OWN_STYLES, "", done.out + done.err)) & CONTROL
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST_MEMORY >> 10
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MAX_MEMORY >> 10
     if command == "exec":
         assert "--- fine (1 host)\nalive\n" in done.out
     elif command == "watch":
@@ -91,7 +91,7 @@ def test_hosts_that_never_stop_sending(
         written = [path for path in tmp_path.rglob("*") if path.is_file()]
         outside = {path for path in written if not path.is_relative_to(summary.parent)}
         assert {path.relative_to(tmp_path).parts[0] for path in outside} == {"ssh", "started"}
-        assert sum(path.stat().st_size for path in written) < MOST_WRITTEN
+        assert sum(path.stat().st_size for path in written) < MAX_WRITTEN
 
 
 @pytest.mark.parametrize(("command", "reason"), [("exec", "interrupted"), ("bundle", "interrupted"), ("watch", "")])

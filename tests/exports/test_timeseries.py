@@ -69,7 +69,7 @@ def test_collection_method(whole: Record, tmp_path: Path) -> None:
 
 def test_too_many_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file is not written; a note gives the command that writes it."""
-    monkeypatch.setattr(finishing, "MOST_SAMPLES", 2)
+    monkeypatch.setattr(finishing, "MAX_SAMPLES", 2)
     record = record_sources(tmp_path, SOURCES)
     (note,) = (note for note in record.metadata["notes"] if "timeseries.json" in note)
     assert "exceed the limit of 2: rollbook export --format timeseries -o timeseries.json" in note

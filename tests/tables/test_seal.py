@@ -238,7 +238,7 @@ def test_invented_names_do_not_displace_columns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_part: bool, inventors: int
 ) -> None:
     """Hosts that invent names do not take the columns of other hosts, and their excess is reported."""
-    monkeypatch.setattr("rollbook.tables.parquet.MOST_COLUMNS", 40)
+    monkeypatch.setattr("rollbook.tables.parquet.MAX_COLUMNS", 40)
     monkeypatch.setattr("rollbook.tables.columns.HOST_COLUMNS", 20)
     if not one_part:
         monkeypatch.setattr("rollbook.tables.parquet.BUDGET", 1)

@@ -43,8 +43,8 @@ from rollbook.tables.seal import Sealed
 
 __all__ = ["finish", "open_record", "recover"]
 
-MOST_SAMPLES = 20_000  # of all hosts, up to which MLPerf Storage's timeseries.json is written beside the tables
-MOST_DECLARED = 1e6  # hosts, and GiB of memory of each
+MAX_SAMPLES = 20_000  # of all hosts, up to which MLPerf Storage's timeseries.json is written beside the tables
+MAX_DECLARED = 1e6  # hosts, and GiB of memory of each
 
 
 def open_record(path: Path | str) -> Record:
@@ -235,7 +235,7 @@ def _number(args: dict[str, Any], name: str) -> float:
         value = float(args.get(name) or 0)
     except (TypeError, ValueError, OverflowError):
         return 0.0
-    return value if 0 <= value < MOST_DECLARED else 0.0
+    return value if 0 <= value < MAX_DECLARED else 0.0
 
 
 def _outcome(path: Path, kind: str, argv: list[str], found: Survey) -> Outcome:
@@ -305,12 +305,12 @@ def _small_series(
     from rollbook.exports.timeseries import write_timeseries  # noqa: PLC0415 - needs DuckDB
 
     count, path = sum(host.samples for host in sampled) // run.hosts.merged, directory.file("timeseries.json")
-    written = count <= MOST_SAMPLES
+    written = count <= MAX_SAMPLES
     if written:
         count = write_timeseries(run, path, connection=tables.connection if tables else None)
     else:
         command = f"rollbook export --format timeseries -o timeseries.json {shlex.quote(str(run.path))}"
-        notes.append(f"timeseries.json not written, {count} samples exceed the limit of {MOST_SAMPLES}: {command}")
+        notes.append(f"timeseries.json not written, {count} samples exceed the limit of {MAX_SAMPLES}: {command}")
     return {
         "file": path.name if written else None,
         "num_samples": count,

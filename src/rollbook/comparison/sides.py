@@ -22,8 +22,8 @@ from rollbook.records.record import Record
 __all__ = ["Side", "compare_sides"]
 
 QUALITY = 0.05  # false discoveries among the metrics that are called different
-MOST_SIDES = 26  # each is named by a letter
-MOST_NAMES = 3  # in a note
+MAX_SIDES = 26  # each is named by a letter
+MAX_NAMES = 3  # in a note
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,8 +46,8 @@ def compare_sides(
     """
     if len(sides) < 2 or not all(side.runs for side in sides):
         raise UsageError("compare at least two runs, or two groups of runs")
-    if len(sides) > MOST_SIDES:
-        raise UsageError(f"compare at most {MOST_SIDES} sides, not {len(sides)}")
+    if len(sides) > MAX_SIDES:
+        raise UsageError(f"compare at most {MAX_SIDES} sides, not {len(sides)}")
     counted = [[run for run in side.runs if not _failed(run)] or side.runs for side in sides]
     _require_phase(phase, counted)
     values = [[run_values(run, phase) for run in runs] for runs in counted]
@@ -186,7 +186,7 @@ def _notes(sides: Sequence[Side], summaries: Sequence[SideSummary], rows: Sequen
     for side, summary in zip(sides, summaries, strict=True):
         notes += _failures(side)
         if summary.lacks:
-            notes.append(f"{side.label} lacks results of {base.label}: {name_list(summary.lacks, MOST_NAMES)}")
+            notes.append(f"{side.label} lacks results of {base.label}: {name_list(summary.lacks, MAX_NAMES)}")
         if partial := [run for run in side.runs if not run.coverage.complete]:
             notes.append(f"{len(partial)} of {len(side.runs)} runs of {side.label} lack hosts: {_names(partial)}")
     untested = any(change.needed and change.confidence is None for row in rows for change in row.changes)
@@ -212,7 +212,7 @@ def _failures(side: Side) -> Iterator[str]:
 
 
 def _names(runs: Sequence[Record]) -> str:
-    return name_list([run.path.name for run in runs], MOST_NAMES)
+    return name_list([run.path.name for run in runs], MAX_NAMES)
 
 
 def _interleaved(one: Side, two: Side) -> bool:

@@ -17,7 +17,7 @@ __all__ = ["dashboard"]
 
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 SELECTED = '{job=~"$job", record=~"$record", host=~"$host"}'
-MOST_LINES = 20  # in a panel: the hosts or devices that stand out most, so that a thousand hosts can be shown
+MAX_LINES = 20  # in a panel: the hosts or devices that stand out most, so that a thousand hosts can be shown
 WIDTH, HEIGHT, COLUMNS = 8, 7, 24
 UNITS = {
     "percent": "percent",
@@ -98,7 +98,7 @@ def _panel(metric: Metric, gauge: Gauge, *, per_device: bool) -> dict[str, Any]:
     labels, legend = ("host, device", "{{host}} {{device}}") if per_device else ("host", "{{host}}")
     choose, over = ("bottomk", "avg_over_time") if metric.bad == "low" else ("topk", "max_over_time")
     # Chosen once for the whole time span: chosen at each time, the lines would come and go.
-    lines = f"{series} and on (record, {labels}) {choose}({MOST_LINES}, {over}({series}[$__range] @ end()))"
+    lines = f"{series} and on (record, {labels}) {choose}({MAX_LINES}, {over}({series}[$__range] @ end()))"
     queries = {legend: lines, "median": f"quantile(0.5, {series})"}
     limits = {} if metric.ceiling is None else {"max": metric.ceiling}
     return {

@@ -42,7 +42,7 @@ END_SECONDS = 5.0
 """The time after the end of a recording in which the rest is sent."""
 POLL = 0.5  # seconds; the recorder flushes its journal as often
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a retry
-MOST_SERIES = 20_000  # of a host: one that names new devices on every beat must not fill the receiver
+MAX_SERIES = 20_000  # of a host: one that names new devices on every beat must not fill the receiver
 LONGEST_LABEL = 256  # characters; receivers reject or cut long ones
 NICE = 5
 
@@ -296,13 +296,13 @@ class _Host:
                     lost += 1
         self._end(self._now - now, batch)
         self._now = now
-        return lost, f"a host has more than {MOST_SERIES} series, or equal names within {LONGEST_LABEL} characters"
+        return lost, f"a host has more than {MAX_SERIES} series, or equal names within {LONGEST_LABEL} characters"
 
     def _series(self, device: str, name: str) -> bytes:
         """The labels of a series; empty if the host has too many."""
         found = self._known.get((device, name))
         if found is None:
-            if len(self._known) >= MOST_SERIES:
+            if len(self._known) >= MAX_SERIES:
                 return b""
             gauge = self._gauges[name]
             own = {"__name__": gauge.device, "device": device[:LONGEST_LABEL]} if device else {"__name__": gauge.host}

@@ -19,7 +19,7 @@ __all__ = ["FACTS", "HostMetrics", "Values", "sampled_sources"]
 FACTS = ("block", "net_class", "mountinfo")
 """The facts that decide which devices count in a host's totals."""
 # Kept of a host: one that names new devices on every beat must not fill the collector's memory.
-MOST_ROWS, MOST_LISTS = 10_000, 16
+MAX_ROWS, MAX_LISTS = 10_000, 16
 
 Values = dict[str, float]
 
@@ -68,7 +68,7 @@ class HostMetrics:
         """Start a new beat, without any values."""
         self.values, self.devices = {}, {}
         self._beat += 1
-        if len(self._before) > MOST_ROWS:
+        if len(self._before) > MAX_ROWS:
             self._before.clear()
 
     def learn(self, source: str, fact: Any) -> None:
@@ -126,7 +126,7 @@ class HostMetrics:
             return named
         names = (table.source.name, *(name for name, _ in named))
         if names not in self._counted:
-            if len(self._counted) > MOST_LISTS:
+            if len(self._counted) > MAX_LISTS:
                 self._counted.clear()
             self._counted[names] = choose(names[1:], [self._facts])
         counted = set(self._counted[names])

@@ -22,7 +22,7 @@ from rollbook.records.yaml import decode_yaml, read_yaml
 
 __all__ = ["dlio_metadata", "find_runs", "has_run", "is_results_tree", "model_of", "newest_with_hosts", "open_run"]
 
-MOST_DIRECTORIES = 100_000  # searched for runs
+MAX_DIRECTORIES = 100_000  # searched for runs
 LARGEST = 1 << 20  # bytes of the list of overrides
 OVERRIDE = "++workload."
 
@@ -39,8 +39,8 @@ def find_runs(path: Path) -> list[Path]:
     """
     found: list[Path] = []
     for number, (directory, below, files) in enumerate(os.walk(path)):
-        if number >= MOST_DIRECTORIES:
-            raise RecordError(f"{path} has more than {MOST_DIRECTORIES} directories; name one below it")
+        if number >= MAX_DIRECTORIES:
+            raise RecordError(f"{path} has more than {MAX_DIRECTORIES} directories; name one below it")
         below.sort()
         if has_run(files):
             found.append(Path(directory))

@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 MORE_SECONDS = 5  # for ssh to end after its own ConnectTimeout
-MOST_AT_ONCE = 64
+MAX_AT_ONCE = 64
 _APT, _DNF, _YUM = "sudo apt-get install", "sudo dnf install", "sudo yum install"
 INSTALL_INSTRUCTIONS: dict[tuple[str, str | None, str | None], str] = {
     **{("mpi", "Linux", name): f"{_APT} openmpi-bin libopenmpi-dev" for name in ("ubuntu", "debian")},
@@ -118,7 +118,7 @@ def validate_ssh_connectivity(
         raise ValidationIssue(
             "error", "dependency", "SSH client not found", "Install an ssh client and try again", command
         )
-    with ThreadPoolExecutor(MOST_AT_ONCE) as pool:
+    with ThreadPoolExecutor(MAX_AT_ONCE) as pool:
         return list(pool.map(lambda entry: _reached(str(entry), timeout, ssh_options), hosts))
 
 

@@ -29,7 +29,7 @@ __all__ = [
 
 PRODUCT_NAME = "/sys/class/dmi/id/product_name"
 NETWORK, INFINIBAND, SETTINGS = "/sys/class/net", "/sys/class/infiniband", "/proc/sys"
-MOST_BYTES = 256 * 1024  # of one file
+MAX_BYTES = 256 * 1024  # of one file
 
 
 def collect_chassis_model(dmi_path: str = PRODUCT_NAME) -> str:
@@ -99,4 +99,4 @@ def _pages(pattern: str, places: Mapping[str, str], *, is_link: bool) -> dict[st
 
 def _text(path: Path) -> str:
     with path.open("rb") as file:
-        return file.read(MOST_BYTES).decode(errors="replace")
+        return file.read(MAX_BYTES).decode(errors="replace")

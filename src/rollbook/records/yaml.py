@@ -15,7 +15,7 @@ __all__ = ["LARGEST", "decode_yaml", "read_yaml"]
 
 LARGEST = 4 << 20
 """The most bytes of a document."""
-MOST_NODES = 200_000
+MAX_NODES = 200_000
 """Values of a document with all aliases expanded; nested aliases grow exponentially ("billion laughs")."""
 
 
@@ -33,8 +33,8 @@ def decode_yaml(data: bytes) -> Any:
     """Decode a document; raises `ValueError` if that is not possible, and for aliases that expand too far."""
     try:
         root = yaml.compose(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        if root is not None and _expanded(root, {}) > MOST_NODES:
-            raise ValueError(f"it has aliases that expand to more than {MOST_NODES} values")
+        if root is not None and _expanded(root, {}) > MAX_NODES:
+            raise ValueError(f"it has aliases that expand to more than {MAX_NODES} values")
         return msgspec.yaml.decode(data)
     except (msgspec.MsgspecError, yaml.YAMLError, IndexError, RecursionError) as error:
         raise ValueError(str(error)) from error
@@ -43,7 +43,7 @@ def decode_yaml(data: bytes) -> Any:
 def _expanded(node: yaml.Node, counted: dict[int, int]) -> int:
     """The number of values with aliases expanded; a node that contains itself counts as too many."""
     if id(node) not in counted:
-        counted[id(node)] = MOST_NODES + 1  # until its children are counted
+        counted[id(node)] = MAX_NODES + 1  # until its children are counted
         children: list[yaml.Node] = []
         if isinstance(node, yaml.SequenceNode):
             children = node.value

@@ -11,7 +11,7 @@ from rollbook.sources.base import Source
 
 __all__ = ["Tally"]
 
-MOST_GAPS = 20  # kept per source, the longest; losses are counted in full
+MAX_GAPS = 20  # kept per source, the longest; losses are counted in full
 NEVER, ALWAYS = -1, 1 << 62
 
 
@@ -138,6 +138,6 @@ class Tally:
     def _close(self, ts: int) -> None:
         gap = Gap(self._open_since, ts, ", ".join(self._open))
         self._gaps.append(gap)
-        if len(self._gaps) > MOST_GAPS:
+        if len(self._gaps) > MAX_GAPS:
             self._gaps.remove(min(self._gaps, key=lambda kept: kept.end_ns - kept.start_ns))
         self._open, self._open_since = {}, NEVER

@@ -34,7 +34,7 @@ __all__ = ["Part", "Parts", "about", "connect", "empty", "in_order", "join", "wr
 
 BUDGET = 16 << 20  # values held before a part is written: every column has a fixed cost
 GROUP = 4 << 20  # values in one row group
-MOST_COLUMNS = 4096
+MAX_COLUMNS = 4096
 COLUMNS, ORDER = "rollbook_columns", "rollbook_order"
 IN_ORDER = "host, key, time"
 # Counters are a third smaller and faster to write as differences, which the writer uses only without a dictionary; the
@@ -264,9 +264,9 @@ def _uses(blocks: Sequence[Block]) -> dict[str, Use]:
 
 def _chosen(uses: Mapping[str, Use]) -> list[str]:
     """All columns; if there are too many, those that most hosts have, and among equals the first ones of each host."""
-    if len(uses) <= MOST_COLUMNS:
+    if len(uses) <= MAX_COLUMNS:
         return list(uses)
-    best = set(sorted(uses, key=lambda name: (-uses[name].hosts, uses[name].rank, name))[:MOST_COLUMNS])
+    best = set(sorted(uses, key=lambda name: (-uses[name].hosts, uses[name].rank, name))[:MAX_COLUMNS])
     return [name for name in uses if name in best]
 
 

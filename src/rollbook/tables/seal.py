@@ -36,7 +36,7 @@ from rollbook.tables.parquet import Part, Parts, connect, join
 __all__ = ["Sealed", "seal"]
 
 WINDOW = 8 << 20  # values of one host held before they are written
-TURN, MOST_WAITING = 1024, 16_384  # samples waiting to be parsed: usually, and within one group of merged samples
+TURN, MAX_WAITING = 1024, 16_384  # samples waiting to be parsed: usually, and within one group of merged samples
 SAMPLE_BYTES = 64 << 10  # a larger sample counts as several
 UNDECODABLE, EXCESS = -1, -2  # instead of a connection number: not decodable, or the host exceeded its budget
 FRAMES_PER_PROCESS = 5_000  # with fewer frames, starting a process takes longer than it saves
@@ -235,7 +235,7 @@ def _windows(samples: HostSamples, parsers: Mapping[int, SampleParser], merge: M
     count = group = 0
     for sample in samples:
         after = (sample.ts - merge.origin) // merge.step if merge is not None else sample.ts
-        if count >= TURN and (after != group or count >= MOST_WAITING):
+        if count >= TURN and (after != group or count >= MAX_WAITING):
             _parse_waiting(waiting, parsers)
             count = 0
             if after != group and sum(map(len, parsers.values())) > WINDOW:

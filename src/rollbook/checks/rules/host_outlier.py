@@ -22,7 +22,7 @@ from rollbook.records.record import SeriesHost
 
 ID, SEVERITY, NEEDS = "host-outlier", "warn", (SeriesHost, Samples)
 MOST = 60  # findings; of weaker outliers only the hosts are named
-MOST_OTHERS = 4  # metrics named beside the strongest
+MAX_OTHERS = 4  # metrics named beside the strongest
 
 
 def check(run: RunData) -> Iterator[Finding]:
@@ -63,7 +63,7 @@ def _outliers(run: RunData) -> tuple[list[Outlier], Sequence[str]]:
 def _finding(cause: Sequence[Outlier]) -> Finding:
     first, *others = cause
     titles = list(dict.fromkeys(one.metric.title for one in others if one.metric is not first.metric))
-    more = [*titles[:MOST_OTHERS], *([f"{len(titles) - MOST_OTHERS} more"] if len(titles) > MOST_OTHERS else [])]
+    more = [*titles[:MAX_OTHERS], *([f"{len(titles) - MAX_OTHERS} more"] if len(titles) > MAX_OTHERS else [])]
     evidence: dict[str, Any] = {
         "metrics": list(dict.fromkeys(one.metric.name for one in cause)),
         "unit": first.metric.unit,

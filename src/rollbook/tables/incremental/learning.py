@@ -17,7 +17,7 @@ from rollbook.tables.incremental.template import SEPARATORS, Places, Spans, Temp
 __all__ = ["Read", "learn_templates"]
 
 NUMBER = re.compile(rb"\d+(\.\d+)?")
-MOST_SINGLE = 64  # a line with more numbers is not tested number by number
+MAX_SINGLE = 64  # a line with more numbers is not tested number by number
 
 Read = Callable[[Sequence[bytes]], State | None]
 """Returns the values for these lines, or None if they change the shape of the text."""
@@ -94,7 +94,7 @@ class _Learning:
     def without_names(self, number: int) -> dict[int, Template] | None:
         """The same for one line in which some numbers belong to a name, such as a device's, and stay fixed."""
         line = self.lines[number]
-        numbers = line.free if len(line.free) <= MOST_SINGLE else []
+        numbers = line.free if len(line.free) <= MAX_SINGLE else []
         free = []
         for index in numbers:
             line.free = [index]

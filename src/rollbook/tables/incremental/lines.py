@@ -25,9 +25,9 @@ __all__ = ["Lines", "rows_of", "without_rejected_lines"]
 
 TRIES = 2  # attempts to learn a template for a line
 LEARNING = 16 << 20  # bytes of text parsed to learn one shape
-MOST_STEADY = 64  # lines that all other lines depend on, such as headings
-MOST_SHAPES = 512  # learned shapes kept
-MOST_REJECTED = 64  # rejected lines of one text; with more, the whole text is rejected
+MAX_STEADY = 64  # lines that all other lines depend on, such as headings
+MAX_SHAPES = 512  # learned shapes kept
+MAX_REJECTED = 64  # rejected lines of one text; with more, the whole text is rejected
 
 Place = tuple[int, int]
 """Number of the page, number of the line."""
@@ -58,10 +58,10 @@ class Lines:
         rest = tuple(tuple(map(without_numbers, page)) for page in self._lines)
         shape = (source.name, layout.shape(), tuple(pages), rest)
         if shape not in _learned:
-            if len(_learned) >= MOST_SHAPES:
+            if len(_learned) >= MAX_SHAPES:
                 del _learned[next(iter(_learned))]
             _learned[shape] = LearnedShape(self._lines)
-            if source.lines is not None and layout.unique and len(pages) == 1 and len(self._steady) <= MOST_STEADY:
+            if source.lines is not None and layout.unique and len(pages) == 1 and len(self._steady) <= MAX_STEADY:
                 _learned[shape].alone = self._split_by_line(rows)
         self._learned = learned = _learned[shape]
         self._templates, self._alone = learned.templates, learned.alone
@@ -207,7 +207,7 @@ def without_rejected_lines(source: Source, pages: dict[str, bytes]) -> list[Any]
                 groups += [group[: len(group) // 2], group[len(group) // 2 :]]
             else:
                 rejected.update(group)
-            if len(rejected) > MOST_REJECTED or not group:
+            if len(rejected) > MAX_REJECTED or not group:
                 raise
     return parse({index for index in range(len(lines)) if index not in rejected})
 
