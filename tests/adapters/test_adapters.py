@@ -124,7 +124,7 @@ def test_adapters_of_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_workflow_of_dlio(flags: dict[str, bool | str], command: str) -> None:
-    """DLIO trains unless it is told not to, also after it generated data."""
+    """DLIO trains unless it is told not to, even after it generated data."""
     assert Workflow.of(flags).command == command
 
 

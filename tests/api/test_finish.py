@@ -1,4 +1,4 @@
-"""Finishing a record: a failed part does not affect others, and the raw log is deleted only after verification."""
+"""Finishing a record: a failed part does not affect others, and the journal is deleted only after verification."""
 
 from __future__ import annotations
 
@@ -119,8 +119,8 @@ def test_large_timeseries_is_not_written(record: Path, beats: int, monkeypatch: 
     assert not list(record.glob("*_timeseries.json"))
 
 
-def test_raw_log_is_deleted_after_verification(record: Path, beats: int) -> None:
-    """The record can be opened without the raw log."""
+def test_journal_is_deleted_after_verification(record: Path, beats: int) -> None:
+    """The record can be opened without the journal."""
     finish(record, drop_raw=True, report=False)
     assert not (record / "raw").exists()
     assert not (record / ".again").exists()
@@ -154,10 +154,10 @@ def _deleted(path: Path) -> None:
 @pytest.mark.parametrize(
     "damage", [_row_missing, _value_changed, _truncated, _deleted], ids=lambda damage: damage.__name__[1:]
 )
-def test_raw_log_is_kept_if_a_table_is_wrong(
+def test_journal_is_kept_if_a_table_is_wrong(
     record: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None]
 ) -> None:
-    """If a table changed after it was written, the raw log is kept, and finishing again repairs the table."""
+    """If a table changed after it was written, the journal is kept, and finishing again repairs the table."""
 
     def derive_and_damage(path: Path) -> Any:
         made = derive(path)
@@ -173,8 +173,8 @@ def test_raw_log_is_kept_if_a_table_is_wrong(
     assert not (record / "raw").exists()
 
 
-def test_raw_log_is_kept_if_facts_cannot_be_parsed(tmp_path: Path) -> None:
-    """Only the raw log has their text."""
+def test_journal_is_kept_if_facts_cannot_be_parsed(tmp_path: Path) -> None:
+    """Only the journal has their text."""
     script = Script(tmp_path / "raw", ["a"], ["loadavg", "uptime"])
     script.connect()
     for number, text in ((0, "1.5 0.1 0.2 1/2 3\n"), (1, "a new form\n")):
@@ -187,8 +187,8 @@ def test_raw_log_is_kept_if_facts_cannot_be_parsed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("end", "why"), [(-1, "damaged"), (-200, "the collector died")])
-def test_raw_log_of_a_damaged_journal_is_kept(record: Path, end: int, why: str) -> None:
-    """Only the raw log shows what a truncated or damaged journal lacks."""
+def test_damaged_journal_is_kept(record: Path, end: int, why: str) -> None:
+    """Only a damaged or truncated journal itself shows what it lacks."""
     segment = record / "raw" / "000001.seg"
     segment.write_bytes(segment.read_bytes()[:end])
     notes = finish(record, drop_raw=True, report=False).metadata["notes"]

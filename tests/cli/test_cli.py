@@ -176,13 +176,13 @@ def test_paths_that_are_not_records(rollbook: Rollbook, tmp_path: Path, command:
         assert message in result.err
 
 
-def test_a_record_without_its_raw_log(rollbook: Rollbook, tmp_path: Path) -> None:
+def test_record_without_its_journal(rollbook: Rollbook, tmp_path: Path) -> None:
     """The command and the Python function report the same reason."""
     began = dt.datetime(2026, 8, 1, tzinfo=dt.UTC)
     leaf = RecordDirectory.create(tmp_path, "snapshot", began)
     leaf.write_snapshot([], began)
-    assert "has no raw log to recover from" in rollbook("recover", str(leaf.path)).err
-    with pytest.raises(RecordError, match="has no raw log to recover from"):
+    assert "has no journal to recover from" in rollbook("recover", str(leaf.path)).err
+    with pytest.raises(RecordError, match="has no journal to recover from"):
         recover(leaf.path)
 
 

@@ -216,9 +216,9 @@ def test_query_over_all_records(rollbook: Rollbook) -> None:
 HOSTILE: dict[str, dict[str, Any]] = {
     "an integer of 31 digits": {"exit_code": 10**30},
     "an endless run": {"runtime": 1e300},
-    "a label that is none": {"label": [1]},
-    "a time that is none": {"invocation_start_time": "9999-99-99T00:00:00Z"},
-    "statistics that are none": {"phase_statistics": [{"phase": {}, "metric": 1}]},
+    "an invalid label": {"label": [1]},
+    "an invalid time": {"invocation_start_time": "9999-99-99T00:00:00Z"},
+    "invalid statistics": {"phase_statistics": [{"phase": {}, "metric": 1}]},
     "a metric without a float": {"metrics": {"x": 10**400, "y": {"z": 1}}},
     "control characters": {"label": {"name": "\x1b]0;title\x07", "note": "\x1b[31m"}, "executed_command": "\x1b[2J"},
 }

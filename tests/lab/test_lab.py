@@ -101,7 +101,7 @@ def test_run_is_inside_the_host(lab: Lab) -> None:
 
 
 def test_overlay_affects_only_its_host(lab: Lab) -> None:
-    """Files in /proc, /sys and /etc can be replaced, also while they are open."""
+    """Files in /proc, /sys and /etc can be replaced, even while they are open."""
     host, other = lab["node01"], lab["node02"]
     files = {
         "/proc/meminfo": "MemTotal: 1024 kB\n",

@@ -99,7 +99,7 @@ def test_snapshot_through_a_launcher(back: str | None) -> None:
 
 @pytest.mark.parametrize("back", [None, "none"])
 def test_recording_through_a_launcher(back: str | None) -> None:
-    """No beat is lost and all hosts have start and end facts, also if agents cannot receive orders."""
+    """No beat is lost and all hosts have start and end facts, even if agents cannot receive orders."""
     hosts = record(Together(connect_back=back), ["a", "b"], 3, plan=PLAN)
     for host in hosts.values():
         assert len(host.beats) >= 3
@@ -111,7 +111,7 @@ def test_recording_through_a_launcher(back: str | None) -> None:
 
 
 def test_noise_of_the_launcher_is_ignored() -> None:
-    """Other output of the launcher is ignored, also if it does not end with a newline."""
+    """Other output of the launcher is ignored, even if it does not end with a newline."""
     noisy = f"{NOISE}; (for n in $(seq 500); do {NOISE}; sleep 0.002; done) & true"
     results = snapshot(Together(before=noisy, connect_back="none"), ["a", "b", "c"])
     # Writing a line of an agent to a pipe is atomic: noise comes before it, never inside.

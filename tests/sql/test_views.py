@@ -380,7 +380,7 @@ MOUNT = """device srv:/x mounted on /{} with fstype nfs4 statvers=1.1
 
 
 def test_nfs_bytes_of_many_mounts(record: Callable[..., Record]) -> None:
-    """The bytes of a file system with two mounts count once, also while only one of them exists."""
+    """The bytes of a file system with two mounts count once, even while only one of them exists."""
     samples: Samples = []
     for second in range(0, 50, 10):
         mounts = {"home1": (100, 1, 4), "home2": (100, 1, 4), "data": (7, 1, 2)}  # per second: bytes, requests, ms

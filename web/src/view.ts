@@ -123,7 +123,7 @@ export class View {
     return parts.toString();
   }
 
-  /** Take zoom, host and metric from such a text; a text that is none changes nothing. */
+  /** Take zoom, host and metric from such a text; any other text changes nothing. */
   follow(address: string): void {
     if (!address.includes("=")) return;
     const parts = new URLSearchParams(address);

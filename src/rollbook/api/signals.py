@@ -49,7 +49,7 @@ class Signals:
                 signal.signal(number, handler)
 
     def ignore(self) -> None:
-        """Ignore the handled signals from now on, also after the block: the process is about to exit."""
+        """Ignore the handled signals from now on, even after the block: the process is about to exit."""
         for number in self._before:
             signal.signal(number, signal.SIG_IGN)
         self._before.clear()

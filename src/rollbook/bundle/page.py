@@ -16,6 +16,7 @@ import msgspec
 from rollbook.bundle.evidence import BundleData
 from rollbook.bundle.summary import ItemResult
 from rollbook.checks.text import detail_lines
+from rollbook.clean import count_text
 from rollbook.files import write_file
 from rollbook.hosts import fold, natural
 from rollbook.records.findings import EvidenceLine, Finding, Findings
@@ -178,33 +179,29 @@ def _verdict(nodes: Sequence[NodeShown], findings: Findings) -> Verdict:
     reasons = []
     if failures := findings.failures:
         reasons.append(
-            f"{_count(len(failures), 'problem')} on {_affected(failures, len(nodes))}: {failures[0].message}"
+            f"{count_text(len(failures), 'problem')} on {_affected(failures, len(nodes))}: {failures[0].message}"
         )
     if warnings := findings.warnings:
         reasons.append(
-            f"{_count(len(warnings), 'warning')} on {_affected(warnings, len(nodes))}: {warnings[0].message}"
+            f"{count_text(len(warnings), 'warning')} on {_affected(warnings, len(nodes))}: {warnings[0].message}"
         )
     missing = [node for node in nodes if node.status not in ("complete", "partial")]
     if missing:
         names = [node.name for node in missing]
         named = fold(names) if len(names) <= MAX_NODES_NAMED else f"{fold(names[:MAX_NODES_NAMED])}, …"
-        reasons.append(f"nothing from {_count(len(missing), 'node')}: {named}")
+        reasons.append(f"nothing from {count_text(len(missing), 'node')}: {named}")
     by_status = Counter(item.status for node in nodes for item in node.items)
     cut = sum(by_status[status] for status in ("truncated", "denied", "timed-out", "failed", "not-read"))
     if cut:
-        reasons.append(f"{_count(cut, 'item')} truncated or not read")
+        reasons.append(f"{count_text(cut, 'item')} truncated or not read")
     level: Level = "bad" if failures else "warn" if warnings or missing else "good"
-    first, *rest = reasons or [f"No rule found a problem on {_count(len(nodes), 'node')}"]
+    first, *rest = reasons or [f"No rule found a problem on {count_text(len(nodes), 'node')}"]
     return Verdict(level, first[:1].upper() + first[1:], rest)
 
 
 def _affected(findings: Sequence[Finding], total: int) -> str:
     nodes = {host for finding in findings for host in finding.hosts}
-    return f"{len(nodes)} of {_count(total, 'node')}" if nodes else "the cluster"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
+    return f"{len(nodes)} of {count_text(total, 'node')}" if nodes else "the cluster"
 
 
 def _ms(at: dt.datetime | None) -> float | None:

@@ -184,7 +184,7 @@ def _repeats(
             endings.append(_ending(recording, code, stopped=signals.stopped))
             if code or signals.stopped or recording.finish_error:
                 break
-    finally:  # also if a repeat was cancelled before its command was started
+    finally:  # even if a repeat was cancelled before its command was started
         _show_place(settings, endings, stopped=signals.stopped)
     if code == 0 and index < repeat:  # the last command ended well, but not all repeats were run
         code = INTERRUPTED if signals.stopped else UNFINISHED

@@ -120,7 +120,7 @@ class Compared(msgspec.Struct, frozen=True, omit_defaults=True):
 class RuleResult(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The outcome of one rule. `note` is why it does not apply or which input was missing.
 
-    `values` are the values it compared, also if it passed; few rules list them.
+    `values` are the values it compared, even if it passed; few rules list them.
     """
 
     id: str

@@ -31,7 +31,7 @@ def derive(path: Path) -> tuple[Survey, Sealed, RecordHosts]:
     raw = path / "raw"
     refuse_while_recording(path)
     if not segment_files(raw):
-        raise RecordError(f"{path} has no raw log to recover from") if is_record(path) else not_a_record(path)
+        raise RecordError(f"{path} has no journal to recover from") if is_record(path) else not_a_record(path)
     found = survey(raw)
     sealed = seal(found, path / "series", max_samples=int(found.begin.get("max_samples") or 0))
     hosts = hosts_of(found, sealed.merged, sealed.losses)

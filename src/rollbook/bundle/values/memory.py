@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from rollbook.bundle.evidence import BundleData, Hit, Text
+from rollbook.clean import count_text
 
 __all__ = ["errors_counted", "fragmented", "killed_in_cgroups", "pressure"]
 
@@ -42,7 +43,7 @@ def errors_counted(run: BundleData) -> Iterator[Hit]:
             continue
         count = int(text.text)
         if found[2] == "ue" and count:
-            message = f"{found[1]}: {count} uncorrected error{'s' * (count != 1)} since boot"
+            message = f"{found[1]}: {count_text(count, 'uncorrected error')} since boot"
             yield Hit(text.node, message, device=found[1], severity="fail", lines=text.quote(1), count=count)
         elif found[2] == "ce":
             corrected.setdefault(found[1], {})[text.node] = (count, text)

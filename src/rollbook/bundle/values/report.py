@@ -10,6 +10,7 @@ from rollbook.bundle.evidence import BundleData, Hit
 from rollbook.bundle.logs import evidence_text
 from rollbook.bundle.rows import compiled, harmless, recoveries, rows
 from rollbook.bundle.summary import ItemResult, NodeResult
+from rollbook.clean import count_text
 from rollbook.errors import RecordError
 from rollbook.records.causes import group_by_cause
 from rollbook.records.findings import EvidenceLine
@@ -96,7 +97,7 @@ def unknown_warnings(run: BundleData) -> Iterator[Hit]:
         top = sorted(unknown, key=lambda one: -one[0])[:MAX_KINDS]
         lines = [EvidenceLine(path, n, evidence_text(line.decode("utf-8", "replace"))) for _, path, n, line in top]
         first = top[0][3].partition(b" kernel: ")[2].decode("utf-8", "replace")
-        many = f"{len(unknown)} kind{'s' * (len(unknown) != 1)} of unknown kernel warnings"
+        many = f"{count_text(len(unknown), 'kind')} of unknown kernel warnings"
         times = f", {top[0][0]} times" if top[0][0] > 1 else ""
         message = f"{many}; most often: {evidence_text(first)[:120]}{times}"
         yield Hit(node, message, lines=lines, count=sum(one[0] for one in unknown))

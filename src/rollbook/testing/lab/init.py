@@ -25,7 +25,7 @@ __all__ = ["INSIDE", "Boot", "ip"]
 INSIDE = "/run/rollbook-lab"
 """Where a host sees its own directory of the lab."""
 SHARED = (sys.prefix, sys.base_prefix, str(Path(rollbook.__file__).parents[1]))
-"""This Python, its packages and Rollbook: hosts have them too, also where their own empty `/tmp` would hide them."""
+"""This Python, its packages and Rollbook: hosts have them even where their own empty `/tmp` would hide them."""
 
 
 def ip(*commands: str) -> None:
