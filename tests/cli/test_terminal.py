@@ -301,7 +301,7 @@ def test_an_output_that_does_not_block_loses_nothing() -> None:
     theirs, ours = os.pipe()
     os.set_blocking(ours, False)
     with os.fdopen(theirs, "rb") as reader, concurrent.futures.ThreadPoolExecutor(1) as threads:
-        written = threads.submit(command._write_all, ours, b"x" * 300_000)
+        written = threads.submit(command._show, ours, b"x" * 300_000)
         written.add_done_callback(lambda _: os.close(ours))
         time.sleep(0.2)  # until the pipe is full
         assert len(reader.read()) == 300_000

@@ -206,15 +206,15 @@ def test_damaged_findings(record: Record) -> None:
         list(store.rows(store.query(connection, sql)))
 
 
-def test_documents_that_are_not_utf8(whole: Record, rollbook: Rollbook) -> None:
-    """They are named like other broken documents, also in the part of the metadata that a list does not decode."""
-    (whole.path / "findings.json").write_bytes(
+def test_documents_that_are_not_utf8(record: Record, rollbook: Rollbook) -> None:
+    """They are named like other broken documents, even if `list` does not decode the damaged part of the metadata."""
+    (record.path / "findings.json").write_bytes(
         b'{"schema": "rollbook.findings/1", "created": "\xff", "groups": [], "rules": [], "counts": {}}'
     )
-    [metadata] = whole.path.glob("*_metadata.json")
+    [metadata] = record.path.glob("*_metadata.json")
     metadata.write_bytes(b'{"benchmark_type": "test", "metrics": {"text": "\xff"}}')
     for table in ("findings", "results"):
-        every = rollbook("query", "--all", str(whole.path.parent), f"SELECT * FROM {table}")
-        assert (every.code, f"{whole.path.name}: " in every.err, "utf-8" in every.err) == (3, True, True)
-    with store.connect(whole) as connection, pytest.raises(RollbookError, match=r"findings\.json"):
+        every = rollbook("query", "--all", str(record.path.parent), f"SELECT * FROM {table}")
+        assert (every.code, f"{record.path.name}: " in every.err, "utf-8" in every.err) == (3, True, True)
+    with store.connect(record) as connection, pytest.raises(RollbookError, match=r"findings\.json"):
         list(store.rows(store.query(connection, "SELECT count(*) FROM findings")))
