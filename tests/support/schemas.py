@@ -1,10 +1,12 @@
-"""A validator for the part of JSON Schema that the shipped schemas use; an unknown keyword is an error."""
+"""A validator for the part of JSON Schema that the generated schemas use; an unknown keyword is an error."""
 
 from __future__ import annotations
 
 import json
-from importlib import resources
+from pathlib import Path
 from typing import Any
+
+SCHEMAS = Path(__file__).parents[2] / "docs/reference/schemas"
 
 TYPES: dict[str, type | tuple[type, ...]] = {
     "object": dict,
@@ -21,7 +23,7 @@ ANNOTATIONS = {"title", "description", "default", "$schema", "$defs"}
 def validate(document: Any) -> None:
     """Check a document against the schema that it names; the message says where it differs."""
     name = document["schema"].removeprefix("rollbook.").replace("/", "-")
-    schema = json.loads(resources.files("rollbook").joinpath("schemas", f"{name}.json").read_bytes())
+    schema = json.loads((SCHEMAS / f"{name}.json").read_bytes())
     problem = differs(document, schema, schema["$defs"])
     assert problem is None, problem
 
