@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import shutil
 import typing
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -122,9 +123,13 @@ class Parts:
         path = self._directory / f"{len(self.written):06d}.parquet"
         batches = Batches([_batch(block, kinds, names) for block in blocks])
         existing = {names[name]: (names[name], KIND_TYPES[kind]) for name, kind in kinds.items()}
-        write(self._connection, _query(columns, existing, "batches"), path, _options(columns), batches=batches)
+        windowed = source.name in self._windowed
+        metadata = _metadata(source, origins, windowed=windowed)
+        pairs = ", ".join(f"{name}: {text(value)}" for name, value in metadata.items())
+        options = f"{_options(columns)}, KV_METADATA {{{pairs}}}"
+        write(self._connection, _query(columns, existing, "batches"), path, options, batches=batches)
         rows = sum(len(block.ts) for block in blocks)
-        self.written.append(Part(source.name, path, rows, columns, uses, names, wide, source.name in self._windowed))
+        self.written.append(Part(source.name, path, rows, columns, uses, names, wide, windowed))
 
 
 def connect(config: dict[str, Any] | None = None) -> duckdb.DuckDBPyConnection:
@@ -141,8 +146,13 @@ def join(
 ) -> None:
     """Join the parts of one table, in their order, into the file `target`.
 
-    Parts that lack a column, or have one in a narrower type, are rewritten; the others are copied unchanged.
+    A single part already is the table. Parts that lack a column, or have one in a narrower type, are rewritten; the
+    others are copied unchanged.
     """
+    if len(parts) == 1:
+        with atomic_path(target) as temporary:
+            shutil.copyfile(parts[0].path, temporary)
+        return
     uses: dict[str, Use] = {}
     for part in parts:
         for name, use in part.uses.items():
@@ -155,12 +165,9 @@ def join(
             types = dict(part.columns)
             existing = {names[name]: (old, types[old]) for name, old in part.names.items() if name in names}
             write(connection, _query(columns, existing, parquet(part.path)), part.path, _options(columns))
-    notes, fields = compare_of(source.row_type), source.row_type.__struct_fields__
-    compare = {name: notes[fields[origin.field]] for name, origin in origins.items()}
-    modes = {name: [how.mode, how.unit] for name, how in compare.items()}
-    order = "host, window, key, time" if any(part.windowed for part in parts) else IN_ORDER
-    with _explained(target), atomic_path(target) as temporary:
-        concatenate([part.path for part in parts], temporary, {COLUMNS: _json(modes), ORDER: order})
+    metadata = _metadata(source, origins, windowed=any(part.windowed for part in parts))
+    with atomic_path(target) as temporary:
+        concatenate([part.path for part in parts], temporary, metadata)
 
 
 def about(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, tuple[str, str]]:
@@ -168,15 +175,23 @@ def about(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, tuple[
 
     Raises one of `UNREADABLE` if the file is damaged.
     """
-    return msgspec.json.decode(_metadata(connection, path).get(COLUMNS, "{}"), type=dict[str, tuple[str, str]])
+    return msgspec.json.decode(_stored_metadata(connection, path).get(COLUMNS, "{}"), type=dict[str, tuple[str, str]])
 
 
 def in_order(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
     """Whether all rows of a table are sorted by host, key and time, from the metadata of the file."""
-    return _metadata(connection, path).get(ORDER) == IN_ORDER
+    return _stored_metadata(connection, path).get(ORDER) == IN_ORDER
 
 
-def _metadata(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, str]:
+def _metadata(source: Source, origins: Mapping[str, Origin], *, windowed: bool) -> dict[str, str]:
+    """What the file of a table says about its columns and the order of its rows."""
+    notes, fields = compare_of(source.row_type), source.row_type.__struct_fields__
+    compare = {name: notes[fields[origin.field]] for name, origin in origins.items()}
+    modes = {name: [how.mode, how.unit] for name, how in compare.items()}
+    return {COLUMNS: _json(modes), ORDER: "host, window, key, time" if windowed else IN_ORDER}
+
+
+def _stored_metadata(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, str]:
     query = "SELECT decode(key), decode(value) FROM parquet_kv_metadata(?)"
     return dict(connection.execute(query, [literal(path)]).fetchall())
 
