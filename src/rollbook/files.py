@@ -27,6 +27,7 @@ __all__ = [
     "atomic_file",
     "atomic_path",
     "remove_leftovers",
+    "sync_tree",
     "temporary_directory",
     "write_file",
 ]
@@ -121,6 +122,13 @@ def _remove_abandoned(parent: Path) -> None:
 def sync_directory(path: Path) -> None:
     """Make renames and new names in a directory durable."""
     _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def sync_tree(path: Path) -> None:
+    """Make a directory and everything below it durable."""
+    for found in (*path.rglob("*"), path, path.parent):
+        if not found.is_symlink():
+            _sync(found, os.O_RDONLY)
 
 
 def remove_leftovers(directory: Path) -> None:
