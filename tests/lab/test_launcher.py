@@ -744,7 +744,6 @@ def test_recording_with_and_without_fallback(tmp_path: Path) -> None:
         options = {"interval": 1.0, "about": about, "timeout": 20.0, "fallback": fallback}
         async with Recorder(raw, hosts, lambda _: refusing, PLAN, **options) as recorder:  # type: ignore[arg-type]
             await recorder.ready()
-            await asyncio.sleep(2)
             await recorder.end(facts=True)
 
     reason = "together: sh started no agent on the host: no licence"
