@@ -124,19 +124,19 @@ def sync_directory(path: Path) -> None:
     _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def sync_tree(path: Path) -> None:
-    """Make a directory and everything below it durable."""
-    for found in (*path.rglob("*"), path, path.parent):
-        if not found.is_symlink():
-            _sync(found, os.O_RDONLY)
-
-
 def remove_leftovers(directory: Path) -> None:
     """Remove temporary files that a killed process left in a directory or below it."""
     for found in directory.rglob(f".*{SUFFIX}"):
         with contextlib.suppress(OSError):
             if stat.S_ISREG(found.lstat().st_mode):
                 found.unlink()
+
+
+def sync_tree(path: Path) -> None:
+    """Make a directory and everything below it durable."""
+    for found in (*path.rglob("*"), path, path.parent):
+        if not found.is_symlink():
+            _sync(found, os.O_RDONLY)
 
 
 def _sync(path: Path, flags: int) -> None:
