@@ -10,7 +10,7 @@ import hashlib
 import io
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
@@ -18,6 +18,7 @@ import msgspec
 
 from rollbook.aws.api import Account, explain
 from rollbook.errors import AwsError, UsageError
+from rollbook.files import atomic_file
 
 __all__ = ["PART", "Bucket", "Grant", "S3Path", "Uploaded"]
 
@@ -157,18 +158,19 @@ class Bucket:
                 self._call("abort_multipart_upload", grant.key, UploadId=grant.upload)
 
     def download(self, key: str, path: Path, most: int) -> None:
-        """Write an object of at most `most` bytes to a file. Raises `AwsError`, or `OSError` of the file."""
+        """Write an object of at most `most` bytes to a file, atomically. Raises `RollbookError`."""
         answer = self._call("get_object", key)
         if answer["ContentLength"] > most:
             raise AwsError(f"{self.url(key)} has {answer['ContentLength']} bytes, more than the limit of the node")
-        with path.open("wb") as file:
-            try:
-                for chunk in answer["Body"].iter_chunks(1 << 20):
-                    file.write(chunk)
-            except OSError:
-                raise
-            except Exception as error:  # of the HTTP library
-                raise explain(error, f"get_object on {self.url(key)}", "--s3-") from error
+        with atomic_file(path) as file:
+            for chunk in self._chunks(answer["Body"], key):
+                file.write(chunk)
+
+    def _chunks(self, body: Any, key: str) -> Iterator[bytes]:
+        try:
+            yield from body.iter_chunks(1 << 20)
+        except Exception as error:  # of the HTTP library, in part an `OSError`
+            raise explain(error, f"get_object on {self.url(key)}", "--s3-") from error
 
     def has(self, key: str, known: Uploaded) -> bool:
         """Whether an object exists with the known size and, if the server reports one, the known checksum."""

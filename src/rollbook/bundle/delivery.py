@@ -251,7 +251,6 @@ class Parcel:
 
     def _fetch(self) -> None:
         if self._arrived:
-            self._path.unlink(missing_ok=True)
             self._bucket.download(self._key, self._path, self._most)
         size = self._path.stat().st_size
         with self._path.open("rb") as file:

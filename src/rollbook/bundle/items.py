@@ -266,7 +266,7 @@ def select(
     chosen = [item for item in by_id.values() if item.id in ids or (not item.has_effects and _tagged(item, ids, tags))]
     left = [item for item in chosen if item.id not in skip and not set(item.tags) & set(skip)]
     if not left:
-        raise UsageError("no item is left: all of them were excluded")
+        raise UsageError("all items were excluded")
     return _in_order(left)
 
 

@@ -154,7 +154,7 @@ def unpack(archive: Path, target: Path) -> Path:
                 raise RecordError(f"{archive} does not contain an issue report")
             parts.rename(target)
     except (OSError, tarfile.TarError, EOFError, ValueError, zlib.error) as error:
-        raise RecordError(f"cannot unpack {archive}: {error}") from error
+        raise RecordError(f"cannot unpack {archive}: {getattr(error, 'strerror', None) or error}") from error
     return target / found[0]
 
 
