@@ -162,7 +162,7 @@ class _Run:
             return
         window, salt = self._directory.request.window, self._salt.encode()
         try:
-            found, service = await read_cluster(
+            found, cluster = await read_cluster(
                 self._directory.path, list(self._directory.nodes), options, salt=salt, window=window
             )
         except asyncio.CancelledError:
@@ -179,8 +179,8 @@ class _Run:
         self._directory.cluster_type = next(
             (kind for kind in ("kubernetes", "slurm") for item in found if item.files and item.id.startswith(kind)), ""
         )
-        if service is not None and service.cluster is not None:
-            self._directory.identify(service.cluster)
+        if cluster is not None:
+            self._directory.identify(cluster)
 
     def _miss_cluster(self, status: ItemStatus, reason: str) -> None:
         """Report the cluster as not read, unless an earlier run read a part: it must not look as if there were none."""
