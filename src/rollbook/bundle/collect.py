@@ -8,7 +8,7 @@ import dataclasses
 import datetime as dt
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from rollbook.agent.patience import BUSY
@@ -134,7 +134,7 @@ class _Run:
                 self,
                 timeout=self._reach.timeout,
                 fanout=self._reach.fanout,
-                progress=_Nodes(self._progress.begun, self._finished),
+                progress=self,
                 stop=self._stop,
                 fallback=self._reach.fallback,
             )
@@ -320,7 +320,11 @@ class _Run:
 
         return listen
 
-    def _finished(self, result: HostResult) -> None:
+    def begun(self, host: Host) -> None:
+        """A node is started."""
+        self._progress.begun(host)
+
+    def done(self, result: HostResult) -> None:
         """A host is done; one that was always busy has no result of its own yet."""
         node = self._directory.nodes[result.name]
         if node.result.status == "not-tried" and not self._stop.is_set():
@@ -371,7 +375,6 @@ class _Run:
             reason=reason,
             started=at,
             ended=dt.datetime.now(dt.UTC),
-            items=[],
             instance_id=node.host.name if INSTANCE.fullmatch(node.host.name) else "",
             success=success,
             output=parcel.tail if parcel else "",
@@ -394,13 +397,6 @@ class _Run:
             burst_frames=50_000.0,
             total_bytes=facts.total_bytes + 1.5 * size + 16 * MIB,
         )
-
-
-class _Nodes:
-    """Passes on which hosts are started and done."""
-
-    def __init__(self, begun: Callable[[Host], None], done: Callable[[HostResult], None]) -> None:
-        self.begun, self.done = begun, done
 
 
 def _verdict(node: NodeState, ended: Conclusion, requested: int) -> tuple[NodeStatus, str]:

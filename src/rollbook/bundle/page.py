@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -190,9 +189,7 @@ def _verdict(nodes: Sequence[NodeShown], findings: Findings) -> Verdict:
         names = [node.name for node in missing]
         named = fold(names) if len(names) <= MAX_NODES_NAMED else f"{fold(names[:MAX_NODES_NAMED])}, …"
         reasons.append(f"nothing from {count_text(len(missing), 'node')}: {named}")
-    by_status = Counter(item.status for node in nodes for item in node.items)
-    cut = sum(by_status[status] for status in ("truncated", "denied", "timed-out", "failed", "not-read"))
-    if cut:
+    if cut := sum(item.status not in ("complete", "absent") for node in nodes for item in node.items):
         reasons.append(f"{count_text(cut, 'item')} truncated or not read")
     level: Level = "bad" if failures else "warn" if warnings or missing else "good"
     first, *rest = reasons or [f"No rule found a problem on {count_text(len(nodes), 'node')}"]
