@@ -22,7 +22,7 @@ from rollbook.clean import shorten
 from rollbook.errors import RecordError
 from rollbook.records.findings import EvidenceLine, Severity
 
-__all__ = ["LOGS", "Scanner", "Tally", "chosen_logs", "evidence_text"]
+__all__ = ["LOGS", "WORST", "Scanner", "Tally", "chosen_logs", "evidence_text"]
 
 MAX_LINES = 5
 LONGEST = 1536  # bytes of a line that are compared with patterns; the kernel's have at most 1024
