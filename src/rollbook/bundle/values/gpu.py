@@ -97,7 +97,10 @@ def _rows(run: BundleData, item: str, *columns: str) -> Iterator[tuple[Text, int
             names = [name.partition(" [")[0].strip() for name in next(reader, [])]
             if not set(columns) & set(names):
                 continue
-            for row in reader:
+            for row in filter(None, reader):
+                if len(row) < len(names):  # a message in place of a GPU
+                    run.unreadable[text.file.path] = f"{text.file.path}: line {reader.line_num} is not a row"
+                    continue
                 yield text, reader.line_num, dict(zip(names, map(str.strip, row), strict=False))
         except csv.Error:
             continue
