@@ -24,19 +24,19 @@ REASONS = {
 
 def repair_pending(run: BundleData) -> Iterator[Finding]:
     """GPUs with a row remap or page retirement that waits for a reset."""
-    for text, number, row in _rows(run, "gpu-memory", "remapped_rows.pending"):
-        if row["remapped_rows.pending"].lower() in ("1", "yes"):
-            yield _finding(text, number, row, "a row repair is pending")
-    for text, number, row in _rows(run, "gpu", "retired_pages.pending"):
-        if row["retired_pages.pending"].lower() == "yes":
-            yield _finding(text, number, row, "a page retirement is pending")
+    yield from _marked(run, "gpu-memory", "remapped_rows.pending", "a row repair is pending")
+    yield from _marked(run, "gpu", "retired_pages.pending", "a page retirement is pending")
 
 
 def memory_worn(run: BundleData) -> Iterator[Finding]:
     """GPUs on which a row could not be remapped."""
-    for text, number, row in _rows(run, "gpu-memory", "remapped_rows.failure"):
-        if row["remapped_rows.failure"].lower() in ("1", "yes"):
-            yield _finding(text, number, row, "row replacement failed")
+    yield from _marked(run, "gpu-memory", "remapped_rows.failure", "row replacement failed")
+
+
+def _marked(run: BundleData, item: str, column: str, message: str) -> Iterator[Finding]:
+    for text, number, row in _rows(run, item, column):
+        if row[column].lower() in ("1", "yes"):
+            yield _finding(text, number, row, message)
 
 
 def throttled(run: BundleData) -> Iterator[Finding]:

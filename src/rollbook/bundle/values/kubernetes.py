@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from rollbook.bundle.evidence import BundleData, Text, node_finding
-from rollbook.records.findings import EvidenceLine, Finding, Severity
+from rollbook.records.findings import EvidenceLine, Finding
 
 __all__ = ["not_ready", "pods_failing", "pressure", "unknown"]
 
@@ -78,11 +78,8 @@ def pods_failing(run: BundleData) -> Iterator[Finding]:
         times = int(count) if isinstance(count, int) and count > 0 else 1
         at = _time(event.get("lastTimestamp") or event.get("eventTime"))
         host = str(_dict(event.get("source")).get("host") or "")
-        severity: Severity = "warn"
         text_of_event = f"pod {where}: {reason}: {message[:160]}"
-        yield node_finding(
-            host, text_of_event, device=where, severity=severity, lines=_quote(text, message), count=times, at=at
-        )
+        yield node_finding(host, text_of_event, device=where, lines=_quote(text, message), count=times, at=at)
 
 
 def _objects(run: BundleData, source: str) -> Iterator[tuple[Text, dict[str, Any]]]:
