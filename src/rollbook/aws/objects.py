@@ -222,14 +222,14 @@ class Bucket:
         size = path.stat().st_size
         head = self._require_head(key, size)
         parts = -(-size // part) if size > part else 0
-        verified: Literal["sha256", "md5"] = "sha256"
-        if (found := head.get("ChecksumSHA256")) is None:
-            verified, found = "md5", str(head.get("ETag", "")).strip('"')
-            expected = _entity_tag(path, part, parts)
+        found = head.get("ChecksumSHA256")
+        verified: Literal["sha256", "md5"] = "sha256" if found is not None else "md5"
+        pieces = (_read(path, number * part, part) for number in range(parts or 1))
+        digests = [hashlib.new(verified, piece, usedforsecurity=False).digest() for piece in pieces]
+        if found is None:
+            found, expected = str(head.get("ETag", "")).strip('"'), _entity_tag(digests, parts)
         else:
-            expected = _checksum(
-                [hashlib.sha256(_read(path, number * part, part)).digest() for number in range(parts or 1)]
-            )
+            expected = _checksum(digests)
         if found != expected:
             raise AwsError(
                 f"{self.url(key)} cannot be verified: its {verified.upper()} is {found}, expected {expected}"
@@ -301,11 +301,8 @@ def _checksum(digests: Sequence[bytes]) -> str:
     return f"{_text(hashlib.sha256(b''.join(digests)).digest())}-{len(digests)}"
 
 
-def _entity_tag(path: Path, part: int, parts: int) -> str:
+def _entity_tag(digests: Sequence[bytes], parts: int) -> str:
     """The entity tag that servers without other checksums give an object: its MD5, or that of the MD5s of its parts."""
-    digests = [
-        hashlib.md5(_read(path, number * part, part), usedforsecurity=False).digest() for number in range(parts or 1)
-    ]
     if not parts:
         return digests[0].hex()
     return f"{hashlib.md5(b''.join(digests), usedforsecurity=False).hexdigest()}-{parts}"
