@@ -34,7 +34,7 @@ from rollbook.records.record import Record
 from rollbook.sources import catalogue
 from rollbook.sources.base import SELDOM, Compare, Mode, compare_of, keys_of
 from rollbook.sql.damage import damaged_tables, replace_damaged
-from rollbook.sql.record_tables import add_facts, add_findings, add_hosts, add_results, add_texts
+from rollbook.sql.record_tables import RESULTS, add_facts, add_findings, add_hosts, add_table, result_rows
 from rollbook.tables.parquet import about, empty, in_order
 from rollbook.tables.quoting import literal, parquet, quoted, text
 from rollbook.tables.reasons import UNREADABLE, reason_of
@@ -224,7 +224,7 @@ def fill(
             sampled[source.name] = table
     add_hosts(connection, run.hosts)
     add_findings(connection, run.path)
-    add_results(connection, run.metadata)
+    add_table(connection, "results", RESULTS, result_rows(run.metadata))
     _counted(connection, run)
     for name, body in _needed(views_of(sampled, columns), wanted).items():
         connection.execute(f"CREATE VIEW {quoted(name)} AS {body}")
@@ -277,7 +277,7 @@ def _counted(connection: duckdb.DuckDBPyConnection, run: Record) -> None:
     for source, choose in COUNTED.items():
         devices = _devices(connection, source)
         rows = [(host, name) for host, names in devices.items() for name in choose(names, by_host.get(host, []))]
-        add_texts(connection, counted_table(source), ("host", "device"), iter(rows))
+        add_table(connection, counted_table(source), dict.fromkeys(("host", "device"), "VARCHAR"), rows)
     # Mounts come and go, so a different one may represent its file system at every beat.
     mounted: dict[str, dict[str, None]] = {}
     for source in MOUNTED:
@@ -286,7 +286,7 @@ def _counted(connection: duckdb.DuckDBPyConnection, run: Record) -> None:
     mounts = [
         (host, *pair) for host, names in mounted.items() for pair in same_mounts(names, by_host.get(host, [])).items()
     ]
-    add_texts(connection, "same_mounts", ("host", "device", "same"), iter(mounts))
+    add_table(connection, "same_mounts", dict.fromkeys(("host", "device", "same"), "VARCHAR"), mounts)
 
 
 def _devices(connection: duckdb.DuckDBPyConnection, source: str) -> dict[str, list[str]]:
