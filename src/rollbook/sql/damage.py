@@ -1,4 +1,7 @@
-"""Damaged tables of a record: queries that do not use them still work, and those that use a changed one are warned."""
+"""Damaged tables of a record: queries that do not use them still work, and those that use a changed one are warned.
+
+Unreadable data must not look like missing data: a view in its place fails when it is read.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,18 @@ from rollbook.records.layout import Manifest, size_and_hash
 from rollbook.records.record import Record
 from rollbook.sources import catalogue
 from rollbook.sources.base import Source
-from rollbook.sql.failing import create_failing_view
-from rollbook.tables.parquet import about, empty
+from rollbook.tables.parquet import about, connect, empty
 from rollbook.tables.quoting import parquet, quoted, text
 from rollbook.tables.reasons import UNREADABLE
 
-__all__ = ["changed_tables", "damaged_tables", "mismatches", "replace_damaged", "replaced_tables"]
+__all__ = [
+    "changed_tables",
+    "create_failing_view",
+    "damaged_tables",
+    "mismatches",
+    "replace_damaged",
+    "replaced_tables",
+]
 
 WORD = re.compile(r"\w+")
 DAMAGED = "damaged"  # the comment of a view that fails because its table is damaged
@@ -29,8 +38,7 @@ DAMAGED = "damaged"  # the comment of a view that fails because its table is dam
 def damaged_tables(run: Record) -> dict[str, str]:
     """The tables that cannot be read completely, and why. Reads all of them: call it only after an error."""
     found = {}
-    with duckdb.connect(config={"temp_directory": ""}) as connection:
-        connection.execute("SET enable_progress_bar = false")
+    with connect({"temp_directory": ""}) as connection:
         for name, path in run.series_files().items():
             source = catalogue.find(name)
             try:
@@ -55,6 +63,17 @@ def _require_described(connection: duckdb.DuckDBPyConnection, path: Path) -> Non
     """Raise one of `UNREADABLE` if the metadata of a table describes columns that it does not have."""
     if names := ", ".join(map(quoted, about(connection, path))):
         connection.execute(f"SELECT {names} FROM {parquet(path)} LIMIT 0")  # noqa: S608 - quoted names
+
+
+def create_failing_view(
+    connection: duckdb.DuckDBPyConnection, name: str, columns: Mapping[str, str], reason: str
+) -> None:
+    """Create or replace a view with these columns and SQL types that fails with the reason when it is read."""
+    fails = f"error({text(reason)})"
+    # Every column fails, not only the condition: DuckDB leaves out a condition beside one that is never true, and
+    # `host = 'a'` is never true for a constant NULL.
+    failing = ", ".join(f"{fails}::{kind} AS {quoted(column)}" for column, kind in columns.items())
+    connection.execute(f"CREATE OR REPLACE VIEW {quoted(name)} AS SELECT {failing} WHERE {fails} IS NULL")
 
 
 def replace_damaged(connection: duckdb.DuckDBPyConnection, damaged: Mapping[str, str]) -> None:

@@ -18,8 +18,9 @@ from rollbook.records.record import Gap, Phase, RecordHosts, SeriesHost
 from rollbook.records.results import results_of
 from rollbook.sources import catalogue
 from rollbook.sources.base import Facts, key_of, keys_of
-from rollbook.sql.failing import create_failing_view
+from rollbook.sql.damage import create_failing_view
 from rollbook.tables.arrow import Batches, Numbers, Texts
+from rollbook.tables.parquet import json_text
 from rollbook.tables.quoting import quoted
 
 __all__ = [
@@ -31,7 +32,6 @@ __all__ = [
     "add_table",
     "columns_sql",
     "finding_rows",
-    "json_text",
     "result_rows",
 ]
 
@@ -204,8 +204,3 @@ def _values(result: HostResult) -> Iterator[tuple[str, str, str, str | None]]:
                         yield source, key, f"{field}.{name}", json_text(one)
                 elif field not in keys:
                     yield source, key, field, json_text(value)
-
-
-def json_text(value: Any) -> str | None:
-    """A value as text: texts as they are, all else as JSON; None stays None."""
-    return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
