@@ -124,12 +124,7 @@ def _row(key: Key, values: Sequence[Sequence[RunValues]], floor: float, history:
             changed = functools.partial(change_of, better=key.better, history=history)
     first, *others = numbers
     return Row(
-        kind=key.kind,
-        name=key.name,
-        title=key.title,
-        unit=key.unit,
-        better=key.better,
-        main=key.main,
+        **vars(key),
         values=numbers,
         changes=[changed(first, side) if side else _no_value() for side in others],
         hosts=worst,
