@@ -14,7 +14,7 @@ from rollbook.comparison.results import Better, compared_results
 from rollbook.errors import RecordError
 from rollbook.metrics import catalogue
 from rollbook.metrics.metric import Metric
-from rollbook.records.phase_statistics import PhaseStatistics
+from rollbook.records.phase_statistics import PhaseStatistics, StatisticsByPhase, statistics_by_phase
 from rollbook.records.record import Record
 from rollbook.sql.grids import open_tables
 
@@ -88,12 +88,10 @@ def _metrics(run: Record, phase: str) -> Iterator[tuple[Key, float, str]]:
     """Mean over time and hosts of each metric in the phases, and with several hosts the value of the worst one."""
     named = {number: one for number, one in enumerate(run.hosts.phases) if one.name == phase}
     phases = named or run.hosts.command_phases
-    rows: dict[str, list[PhaseStatistics]] = {}
-    for row in _statistics(run):
-        if row.number in phases and row.mean is not None:
-            rows.setdefault(row.metric, []).append(row)
+    there = [rows for number, rows in _statistics(run).items() if number in phases]
     for name, metric in catalogue.load().items():
-        if not (metric.chart and metric.compared) or not (found := rows.get(name)):
+        found = [rows[name] for rows in there if name in rows and rows[name].mean is not None]
+        if not (metric.chart and metric.compared and found):
             continue
         better = _better(metric)
         lengths = [max(1, phases[row.number].end_ns - phases[row.number].start_ns) for row in found]
@@ -111,7 +109,7 @@ def _mean(rows: Sequence[PhaseStatistics], lengths: Sequence[int], name: str) ->
     return statistics.fmean(values, lengths)
 
 
-def _statistics(run: Record) -> list[PhaseStatistics]:
+def _statistics(run: Record) -> StatisticsByPhase:
     """The statistics per phase that the record stores; a record without phases has none and they are computed.
 
     Raises `RecordError` if they are not what Rollbook stores, or if a table is damaged.
@@ -121,6 +119,6 @@ def _statistics(run: Record) -> list[PhaseStatistics]:
         with open_tables(run) as tables:
             rows = tables.phase_statistics() if tables else []
     try:
-        return msgspec.convert(rows, list[PhaseStatistics])
+        return statistics_by_phase(rows)
     except msgspec.ValidationError as error:
         raise RecordError(f"{run.path}: phase_statistics: {error}") from error

@@ -45,9 +45,9 @@ RUNS = """CREATE TABLE runs (run VARCHAR, state VARCHAR, reason VARCHAR, type VA
     verdict VARCHAR, verification VARCHAR)"""
 RESULTS = f"CREATE TABLE results (run VARCHAR, {columns_sql(record_tables.RESULTS)})"
 FINDINGS = f"CREATE TABLE findings (run VARCHAR, {columns_sql(record_tables.FINDINGS)})"
-STATISTICS = ("mean", "p50", "p95", "max", "hosts_p50", "hosts_p95", "hosts_min", "hosts_max")
-PHASES = f"""CREATE TABLE phase_stats (run VARCHAR, number BIGINT, phase VARCHAR, metric VARCHAR, samples BIGINT,
-    hosts BIGINT, {", ".join(f"{name} DOUBLE" for name in STATISTICS)}, slowest_host VARCHAR)"""
+PHASES = """CREATE TABLE phase_stats (run VARCHAR, number BIGINT, phase VARCHAR, metric VARCHAR, samples BIGINT,
+    hosts BIGINT, mean DOUBLE, p50 DOUBLE, p95 DOUBLE, max DOUBLE, hosts_p50 DOUBLE, hosts_p95 DOUBLE, hosts_min DOUBLE,
+    hosts_max DOUBLE, slowest_host VARCHAR)"""  # after `run` the fields of `PhaseStatistics`
 OWN = ("runs", "results", "phase_stats", "findings")
 CHUNK = 1000
 ABOUT = {"describe", "summarize"}
@@ -119,7 +119,8 @@ def _add_documents(connection: duckdb.DuckDBPyConnection, records: Mapping[str, 
     stored = list(_metadata(records, problems)) if wanted else []
     documents = [(run, {"metrics": one.metrics, "phases": one.phases}) for run, one in stored]
     _insert(connection, RESULTS, [(run, *row) for run, one in documents for row in result_rows(one)])
-    _insert(connection, PHASES, [_phase(run, row) for run, one in stored for row in one.phase_statistics])
+    statistics = [(run, *msgspec.structs.astuple(row)) for run, one in stored for row in one.phase_statistics]
+    _insert(connection, PHASES, statistics)
     _insert(connection, FINDINGS, _findings(records, problems) if "findings" in used else [])
     return problems
 
@@ -153,11 +154,6 @@ def _metadata(records: Mapping[str, Path], problems: list[str]) -> Iterator[tupl
             yield run, msgspec.json.decode(read_regular(metadata_files(path)[0]), type=_Metadata)
         except (RecordError, IndexError, *UNDECODABLE) as error:
             problems.append(f"{run}: {error}")
-
-
-def _phase(run: str, row: PhaseStatistics) -> tuple[Any, ...]:
-    names = ("number", "phase", "metric", "samples", "hosts", *STATISTICS, "slowest_host")
-    return (run, *(getattr(row, name) for name in names))
 
 
 def _findings(records: Mapping[str, Path], problems: list[str]) -> list[tuple[Any, ...]]:
