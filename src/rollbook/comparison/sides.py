@@ -12,8 +12,9 @@ import msgspec
 from rollbook.checks.text import name_list
 from rollbook.comparison.facts import changed_facts
 from rollbook.comparison.model import Comparison, Row, SideSummary
+from rollbook.comparison.results import Key
 from rollbook.comparison.statistics import CALLED, FLOOR, Change, change_of
-from rollbook.comparison.values import Key, RunValues, phase_names, run_values
+from rollbook.comparison.values import RunValues, phase_names, run_values
 from rollbook.errors import UsageError
 from rollbook.metrics import catalogue
 from rollbook.metrics.formatting import amount

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from rollbook.comparison.model import Kind
-from rollbook.comparison.results import Better, compared_results
+from rollbook.comparison.results import Key, compared_results
+from rollbook.comparison.statistics import Better
 from rollbook.errors import RecordError
 from rollbook.metrics import catalogue
 from rollbook.metrics.metric import Metric
@@ -18,22 +18,7 @@ from rollbook.records.phase_statistics import PhaseStatistics, StatisticsByPhase
 from rollbook.records.record import Record
 from rollbook.sql.grids import open_tables
 
-__all__ = ["Key", "RunValues", "phase_names", "run_values"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Key:
-    """What a number is: its kind as in `Row`, its name, title, unit, and the direction that is better.
-
-    `main` results are those that a summary states.
-    """
-
-    kind: Kind
-    name: str
-    title: str
-    unit: str
-    better: Better
-    main: bool = False
+__all__ = ["RunValues", "phase_names", "run_values"]
 
 
 @dataclasses.dataclass
@@ -47,9 +32,9 @@ class RunValues:
 def run_values(run: Record, phase: str) -> RunValues:
     """All numbers of a run; metrics are those of the phases with this name or, without a name, of the whole command."""
     found = RunValues({}, {})
-    for one in compared_results(run.metadata):
-        if math.isfinite(one.value):
-            found.numbers[Key("result", one.name, one.title, one.unit, one.better, one.main)] = one.value
+    for result, value in compared_results(run.metadata):
+        if math.isfinite(value):
+            found.numbers[result] = value
     for name, seconds in _lengths(run).items():
         found.numbers[Key("phase", name, f"phase {name}", "s", "low")] = seconds
     for key, value, host in _metrics(run, phase):
