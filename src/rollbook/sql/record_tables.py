@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -32,12 +32,13 @@ __all__ = [
     "add_table",
     "columns_sql",
     "finding_rows",
+    "insert_rows",
     "result_rows",
 ]
 
 Cells = tuple[Any, ...]
 
-CHUNK = 50_000
+CHUNK, ROWS = 50_000, 1000  # rows inserted together: as columns, one by one
 RESULTS: Mapping[str, str] = {
     **dict.fromkeys(("job", "host", "phase", "metric"), "VARCHAR"),
     "value": "DOUBLE",
@@ -118,9 +119,7 @@ def add_findings(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     except RecordError as error:
         create_failing_view(connection, "findings", FINDINGS, str(error))
         return
-    connection.execute(f"CREATE TABLE findings ({columns_sql(FINDINGS)})")
-    for row in rows:
-        connection.execute("INSERT INTO findings VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+    insert_rows(connection, f"CREATE TABLE findings ({columns_sql(FINDINGS)})", rows)
 
 
 def finding_rows(path: Path) -> Iterator[Cells]:
@@ -155,6 +154,16 @@ def add_table(
         connection.register("batches", Batches([batch]))
         connection.execute(f"INSERT INTO {table} SELECT * FROM batches")  # noqa: S608 - our own names
         connection.unregister("batches")
+
+
+def insert_rows(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Cells]) -> None:
+    """Create a table with columns of any types by this statement and fill it, many rows with each statement."""
+    connection.execute(table)
+    name = table.split()[2]
+    for at in range(0, len(rows), ROWS):
+        some = rows[at : at + ROWS]
+        marks = ", ".join(["(" + ", ".join(["?"] * len(some[0])) + ")"] * len(some))
+        connection.execute(f"INSERT INTO {name} VALUES {marks}", [cell for row in some for cell in row])  # noqa: S608 - our own names
 
 
 def _column(kind: str, values: Cells) -> Texts | Numbers:
