@@ -15,9 +15,8 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -77,15 +76,28 @@ def connect(
     A damaged table, and every view that needs one, fails with the reason when it is read. Raises `RecordError` if the
     record cannot be opened at all.
     """
-    fill_it = functools.partial(fill, whole=whole, facts=facts, rates=rates, wanted=wanted)
+
+    def open_tables(run: Record) -> duckdb.DuckDBPyConnection:
+        connection = duckdb.connect(config=dict(CONFIG))
+        try:
+            connection.execute("SET enable_progress_bar = false")  # it would be mixed into the output
+            fill(connection, run, whole=whole, facts=facts, rates=rates, wanted=wanted)
+            if output is not None:
+                connection.execute(f"SET allowed_directories = [{text(output.resolve())}]")
+            restrict(connection, (path.resolve() for path in run.series_files().values()))
+        except UNREADABLE:
+            connection.close()
+            raise
+        return connection
+
     with readable(run):
         try:
-            return _open(run, output, fill_it)
+            return open_tables(run)
         except UNREADABLE:
             damaged = damaged_tables(run)
             if not damaged:
                 raise
-        connection = _open(run.without_tables(damaged), output, fill_it)
+        connection = open_tables(run.without_tables(damaged))
         replace_damaged(connection, damaged)
         return connection
 
@@ -109,22 +121,6 @@ def readable(run: Record) -> Iterator[None]:
         damaged = [f"the table {name} is damaged: {why}" for name, why in damaged_tables(run).items()]
         reason = "; ".join(damaged) or f"the tables cannot be read: {reason_of(error)}"
         raise RecordError(f"{run.path}: {reason}") from error
-
-
-def _open(
-    run: Record, output: Path | None, fill_it: Callable[[duckdb.DuckDBPyConnection, Record], None]
-) -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(config=dict(CONFIG))
-    try:
-        connection.execute("SET enable_progress_bar = false")  # it would be mixed into the output
-        fill_it(connection, run)
-        if output is not None:
-            connection.execute(f"SET allowed_directories = [{text(output.resolve())}]")
-        restrict(connection, (path.resolve() for path in run.series_files().values()))
-    except UNREADABLE:
-        connection.close()
-        raise
-    return connection
 
 
 def restrict(connection: duckdb.DuckDBPyConnection, files: Iterable[Path]) -> None:

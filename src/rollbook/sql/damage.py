@@ -40,11 +40,8 @@ def damaged_tables(run: Record) -> dict[str, str]:
     found = {}
     with connect({"temp_directory": ""}) as connection:
         for name, path in run.series_files().items():
-            source = catalogue.find(name)
             try:
-                if source is not None:
-                    _require_columns(connection, source, path.resolve())
-                _require_described(connection, path.resolve())
+                _require_columns(connection, catalogue.find(name), path.resolve())
                 # A hash needs the values; a count may be taken from the statistics of the file.
                 connection.execute(f"SELECT max(hash(COLUMNS(*))) FROM {parquet(path.resolve())}").fetchall()  # noqa: S608
             except UNREADABLE as error:
@@ -52,17 +49,13 @@ def damaged_tables(run: Record) -> dict[str, str]:
     return found
 
 
-def _require_columns(connection: duckdb.DuckDBPyConnection, source: Source, path: Path) -> None:
-    """Raise one of `UNREADABLE` unless a table has the columns of its source."""
-    connection.execute(empty(source))
-    names = ", ".join(quoted(column[0]) for column in connection.description or [])
-    connection.execute(f"SELECT {names} FROM {parquet(path)} LIMIT 0")  # noqa: S608 - quoted names
-
-
-def _require_described(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
-    """Raise one of `UNREADABLE` if the metadata of a table describes columns that it does not have."""
-    if names := ", ".join(map(quoted, about(connection, path))):
-        connection.execute(f"SELECT {names} FROM {parquet(path)} LIMIT 0")  # noqa: S608 - quoted names
+def _require_columns(connection: duckdb.DuckDBPyConnection, source: Source | None, path: Path) -> None:
+    """Raise one of `UNREADABLE` unless a table has the columns of its source and those that its metadata describes."""
+    names = list(about(connection, path))
+    if source is not None:
+        names += connection.sql(empty(source)).columns
+    if names:
+        connection.execute(f"SELECT {', '.join(map(quoted, names))} FROM {parquet(path)} LIMIT 0")  # noqa: S608 - quoted names
 
 
 def create_failing_view(
