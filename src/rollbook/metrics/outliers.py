@@ -87,7 +87,7 @@ def against_peers(lines: Sequence[Sequence[float]], threshold: Threshold) -> lis
     found = []
     for row, line in enumerate(lines):
         offs = [(value - middle) / scale for value, middle, scale in zip(line, medians, scales, strict=True)]
-        found += _Line(row, line, medians, offs, len(lines) - 1).strongest(threshold.direction)
+        found += _strongest(row, line, medians, offs, peers=len(lines) - 1, direction=threshold.direction)
     if len(found) > OUTLIER_SHARE * len(lines):
         return []
     return sorted(found, key=lambda stretch: -stretch.strength)
@@ -100,7 +100,7 @@ def over_time(row: int, line: Sequence[float], threshold: Threshold) -> list[Str
         return []
     middle, scale = median_and_scale(known, threshold)
     offs = [(value - middle) / scale for value in line]
-    return _Line(row, line, [middle] * len(line), offs, 0).strongest(threshold.direction)
+    return _strongest(row, line, [middle] * len(line), offs, peers=0, direction=threshold.direction)
 
 
 def median_and_scale(values: Sequence[float], threshold: Threshold) -> tuple[float, float]:
@@ -122,27 +122,19 @@ def _median_and_noise(values: Sequence[float]) -> tuple[float, float]:
     return middle, TO_SIGMA * median([abs(value - middle) for value in ordered])
 
 
-@dataclasses.dataclass(frozen=True)
-class _Line:
-    """One row: its values, the usual value at each moment, and by how many deviations it was off."""
-
-    row: int
-    values: Sequence[float]
-    usual: Sequence[float]
-    offs: Sequence[float]
-    peers: int
-
-    def strongest(self, direction: Direction) -> list[Stretch]:
-        """The strongest stretch, if there is any."""
-        found = [self._stretch(*ends) for ends in _stretches(self.offs)]
-        if direction != "high":
-            found += [self._stretch(*ends) for ends in _stretches([-off for off in self.offs])]
-        return sorted(found, key=lambda stretch: -stretch.strength)[:1]
-
-    def _stretch(self, first: int, last: int) -> Stretch:
-        span = [at for at in range(first, last + 1) if not math.isnan(self.offs[at])]
-        value, usual, off = (median([known[at] for at in span]) for known in (self.values, self.usual, self.offs))
-        return Stretch(self.row, first, last, value, usual, self.peers, off)
+def _strongest(
+    row: int, line: Sequence[float], usual: Sequence[float], offs: Sequence[float], *, peers: int, direction: Direction
+) -> list[Stretch]:
+    """The strongest stretch of a row, if there is any; `offs` is by how many deviations each of its values was off."""
+    ends = list(_stretches(offs))
+    if direction != "high":
+        ends += _stretches([-off for off in offs])
+    found = []
+    for first, last in ends:
+        span = [at for at in range(first, last + 1) if not math.isnan(offs[at])]
+        value, middle, off = (median([known[at] for at in span]) for known in (line, usual, offs))
+        found.append(Stretch(row, first, last, value, middle, peers, off))
+    return sorted(found, key=lambda stretch: -stretch.strength)[:1]
 
 
 def _stretches(offs: Sequence[float]) -> Iterator[tuple[int, int]]:
