@@ -195,16 +195,16 @@ class Recording:
 
     def _take_bundle(self, record: Record) -> None:
         """Take an issue report if the run failed, and build the page again, which links it."""
-        from rollbook.api.failure import DIRECTORY, find_failure, take_report  # noqa: PLC0415 - most runs do not fail
+        from rollbook.api.failure import DIRECTORY, affected_hosts, take_report  # noqa: PLC0415 - most runs do not fail
         from rollbook.report import write_report  # noqa: PLC0415
 
         settings = self.settings
         try:
-            failure = find_failure(record, self.exit_code)
-            if failure is None or not failure.hosts:
+            affected = affected_hosts(record, self.exit_code)
+            if not affected:
                 return
-            self.on_bundle(failure.hosts)
-            hosts = [host for host in settings.hosts if host.name in failure.hosts]
+            self.on_bundle(affected)
+            hosts = [host for host in settings.hosts if host.name in affected]
             self.bundle_error = take_report(record, hosts, settings.options, settings.fanout).problem
             self.bundle = record.path / DIRECTORY
             if settings.report:
