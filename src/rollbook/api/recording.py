@@ -8,8 +8,9 @@ import datetime as dt
 import shutil
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 import msgspec
 
@@ -31,8 +32,9 @@ from rollbook.transports.routing import fallback_route, route
 if TYPE_CHECKING:
     from rollbook.api.pushing import Pushing
 
-__all__ = ["INTERRUPTED", "Recording", "in_thread", "record", "start_thread"]
+__all__ = ["INTERRUPTED", "Recording", "in_thread", "record"]
 
+T = TypeVar("T")
 INTERRUPTED = "interrupted"
 
 
@@ -270,7 +272,7 @@ class Recording:
             asyncio.run_coroutine_threadsafe(self.end(), self._loop).result()
         finally:
             self._leave()
-        in_thread(self.finish)
+        in_thread(self.finish).result()
 
     def _leave(self) -> None:
         """End the thread after its remaining tasks had time to end."""
@@ -291,41 +293,23 @@ def record(hosts: str | Sequence[str] = (), **options: Unpack[RecordingOptions])
     return Recording(settings_of(hosts, **options))
 
 
-def in_thread(function: Callable[[], None]) -> None:
-    """Call a function in another thread, and raise what it raises.
+def in_thread(function: Callable[[], T]) -> Future[T]:
+    """Call a function in another thread, which ends with the process.
 
-    Python raises KeyboardInterrupt in the main thread only: the function is never interrupted in mid-write. It ends
-    with the process.
+    Python raises KeyboardInterrupt in the main thread only: the function is never interrupted in mid-write. A signal
+    handler may raise while the main thread waits for the future, but not while it joins a thread: Python 3.11 then
+    takes the thread for ended.
     """
-    errors: list[BaseException] = []
+    future: Future[T] = Future()
 
     def call() -> None:
         try:
-            function()
-        except BaseException as error:  # noqa: BLE001 - raised below
-            errors.append(error)
-
-    start_thread(call).wait()
-    if errors:
-        raise errors[0]
-
-
-def start_thread(function: Callable[[], None]) -> threading.Event:
-    """Call a function in another thread; the event is set at its end.
-
-    A signal handler may raise while the main thread waits for the event, but not while it joins a thread: Python 3.11
-    then takes the thread for ended.
-    """
-    ended = threading.Event()
-
-    def call() -> None:
-        try:
-            function()
-        finally:
-            ended.set()
+            future.set_result(function())
+        except BaseException as error:  # noqa: BLE001 - raised by `result`
+            future.set_exception(error)
 
     threading.Thread(target=call, name="rollbook-finish", daemon=True).start()
-    return ended
+    return future
 
 
 def _masked(args: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Protocol, Unpack
 from rollbook.adapters import load
 from rollbook.api.keywords import RecordingOptions
 from rollbook.api.options import require_no_event_loop
-from rollbook.api.recording import Recording, start_thread
+from rollbook.api.recording import Recording, in_thread
 from rollbook.api.settings import Settings, settings_of
 from rollbook.api.signals import STOPS, Signals
 from rollbook.collect.command import Command
@@ -158,14 +158,14 @@ def _finish(recording: Recording, progress: RunProgress | None, signals: Signals
         if received == 1 and progress is not None:
             progress.still_writing()
 
-    ended = start_thread(recording.finish_or_explain)
+    finished = in_thread(recording.finish_or_explain)
     try:
         signals.receive(stop)
-        ended.wait()
+        finished.result()
         signals.receive(None)
     except _Abandoned:
         signals.receive(None)
-        if not ended.is_set():
+        if not finished.done():
             recording.abandon()
 
 

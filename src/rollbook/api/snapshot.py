@@ -38,15 +38,12 @@ async def snapshot_async(hosts: str | Sequence[str] = (), **options: Unpack[Snap
 
 def snapshot(hosts: str | Sequence[str] = (), **options: Unpack[SnapshotOptions]) -> Snapshot:
     """As `snapshot_async`, for code that does not await; in a running event loop, as in a notebook, it blocks it."""
-    found: list[Snapshot] = []
 
-    def take() -> None:
-        found.append(asyncio.run(snapshot_async(hosts, **options)))
+    def take() -> Snapshot:
+        return asyncio.run(snapshot_async(hosts, **options))
 
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        take()
-    else:
-        in_thread(take)
-    return found[0]
+        return take()
+    return in_thread(take).result()
