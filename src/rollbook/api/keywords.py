@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypedDict
 
 from rollbook.api.options import TransportOptions
 
-__all__ = ["ExecuteOptions", "ListOptions", "RecordingOptions", "SnapshotOptions"]
+__all__ = ["ExecuteOptions", "RecordingOptions", "SnapshotOptions"]
 
 
 class SnapshotOptions(TransportOptions, total=False):
@@ -29,20 +28,6 @@ class ExecuteOptions(TransportOptions, total=False):
     command_timeout: float | None
     max_output: int
     fanout: int
-
-
-class ListOptions(TypedDict, total=False):
-    """Options of `list_records`: what a record must have to be listed.
-
-    `type` is its type, `host` one of its hosts, `verdict` its verdict or its state, `name` its name; it must have all
-    of the `tags`.
-    """
-
-    type: str
-    host: str
-    verdict: str
-    name: str
-    tags: str | Sequence[str]
 
 
 class RecordingOptions(TransportOptions, total=False):
