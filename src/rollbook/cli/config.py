@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from rollbook.clean import clean
-from rollbook.cli.configuration import OWN, config_files, configured, transport_keys, unknown_variables
+from rollbook.cli.configuration import OWN, Value, config_files, configured, transport_keys, unknown_variables
 from rollbook.cli.options import OUTPUT, Command, option
 from rollbook.cli.output import print_table, stderr
 from rollbook.cli.run import command as run
@@ -17,13 +17,6 @@ from rollbook.protocol.redaction import mask_command_line
 from rollbook.records.document import current_version, encode
 
 __all__ = ["Config", "command"]
-
-
-class Value(msgspec.Struct, frozen=True):
-    """The effective value of a key; `origin` is `default`, the name of a variable, or the path of a file."""
-
-    value: Any
-    origin: str
 
 
 class File(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -71,7 +64,7 @@ def _config() -> Config:
     defaults = {key: Value(None, "default") for key in OWN}
     defaults |= {key: Value(declared.default, "default") for key, declared in transport_keys(all_plug_ins=True).items()}
     defaults |= {name: Value(default, "default") for name, default in _own_defaults()}
-    given = {key: Value(one.value, one.origin) for key, one in configured(quiet=True).items()}
+    given = configured(quiet=True)
     if "push" in given:  # an address may contain a password
         given["push"] = Value(mask_command_line([given["push"].value])[0], given["push"].origin)
     names = [name for name, _ in unknown_variables()]
