@@ -237,7 +237,6 @@ def command(
     delivery = options.check(request)
     directory = BundleDirectory.create(output, request, reach.hosts, dt.datetime.now(dt.UTC))
     directory.cluster_name = reach.options.given.get("cluster", "")
-    delivery = delivery and prepare(delivery, directory, request, reach.options.timeout)
     _collect(directory, request, reach.hosts, reach, options, delivery=delivery)
 
 
@@ -290,7 +289,6 @@ def _resume(path: Path, reach: Reach, commands: Sequence[str], options: BundleOp
     if unknown := chosen - directory.nodes.keys():
         raise UsageError(f"not in this bundle: {fold(sorted(unknown))}")
     delivery = options.check(request, resumed=True)
-    delivery = delivery and prepare(delivery, directory, request, reach.options.timeout)
     _collect(directory, request, [host for host in hosts if host.name in chosen], reach, options, delivery=delivery)
 
 
@@ -303,6 +301,7 @@ def _collect(
     *,
     delivery: Delivery | None,
 ) -> None:
+    delivery = delivery and prepare(delivery, directory, request, reach.options.timeout)
     # Before the event loop: a transport may look up its hosts, with a loop of its own.
     nodes = Nodes(reach.route(), reach.fallback(), reach.options.timeout, reach.fanout, options.start_timeout)
     with View(hosts) as view:

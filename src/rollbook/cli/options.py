@@ -76,10 +76,11 @@ class Command(click.Command):
                     formatter.write_dl(rows)
 
 
-class InputFile(click.ParamType[Path]):
+class InputFile(click.Path):
     """A file that must exist."""
 
-    name = "file"
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """The path, or `UsageError`."""
@@ -89,13 +90,6 @@ class InputFile(click.ParamType[Path]):
             return path
         reason = "it is a directory" if path.is_dir() else "it is not a file" if path.exists() else "no such file"
         raise UsageError(f"cannot use {param.opts[0] if param else 'a file'} {path}: {reason}")
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Files, which the shell completes."""
-        from click.shell_completion import CompletionItem  # noqa: PLC0415 - only for completion
-
-        del ctx, param
-        return [CompletionItem(incomplete, type="file")]
 
 
 sign_option = option(
