@@ -20,7 +20,7 @@ from rollbook.checks.silence import read_silences
 from rollbook.checks.text import detail_lines, value_lines
 from rollbook.clean import clean, count_text
 from rollbook.cli.live import gather_live
-from rollbook.cli.options import OUTPUT, InputFile, Number, complete, option, refuse_given
+from rollbook.cli.options import InputFile, Number, complete, file_option, json_option, refuse_given
 from rollbook.cli.output import coverage_line, print_failures, stderr, wrapped
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.record_argument import RecordPath
@@ -92,14 +92,8 @@ MAX_LINES = 12  # lines printed per finding; the JSON document has all
 @click.option(
     "--group", "groups", multiple=True, metavar="NAME=HOSTS", help="Compare these hosts as a group; may be repeated."
 )
-@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
-@option(
-    "--junit",
-    heading=OUTPUT,
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Also write the rules as test cases in JUnit's XML.",
-)
+@json_option
+@file_option("--junit", help="Also write the rules as test cases in JUnit's XML.")
 @click.option(
     "--explain",
     metavar="RULE",

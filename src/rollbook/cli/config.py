@@ -10,7 +10,7 @@ import msgspec
 
 from rollbook.clean import clean
 from rollbook.cli.configuration import OWN, Value, config_files, configured, transport_keys, unknown_variables
-from rollbook.cli.options import OUTPUT, Command, option
+from rollbook.cli.options import Command, json_option
 from rollbook.cli.output import print_table, stderr
 from rollbook.cli.run import command as run
 from rollbook.protocol.redaction import mask_command_line
@@ -37,7 +37,7 @@ class Config(msgspec.Struct, kw_only=True, tag_field="schema", tag="rollbook.con
 
 
 @click.command("config", cls=Command)
-@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
+@json_option
 def command(*, as_json: bool) -> None:
     """Show the default of every option that can be configured, and where it comes from.
 

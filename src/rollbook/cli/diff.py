@@ -10,7 +10,7 @@ import click
 from rollbook.api.diff import Diff, diff
 from rollbook.checks.text import change_text
 from rollbook.clean import clean, count_text
-from rollbook.cli.options import OUTPUT, Command, option
+from rollbook.cli.options import Command, json_option
 from rollbook.cli.output import stderr
 from rollbook.cli.record_argument import find
 from rollbook.hosts import fold
@@ -23,7 +23,7 @@ __all__ = ["command"]
 @click.argument("record", metavar="RECORD[:HOST]")
 @click.argument("other", metavar="[OTHER[:HOST]]", required=False)
 @click.option("--volatile", is_flag=True, help="Include counters, gauges and other changing values.")
-@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
+@json_option
 def command(record: str, other: str | None, *, volatile: bool, as_json: bool) -> None:
     """Compare RECORD with OTHER, field by field; without OTHER, the start and end of its run.
 

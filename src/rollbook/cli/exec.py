@@ -11,7 +11,7 @@ import click
 
 from rollbook.clean import clean, count_text
 from rollbook.cli.live import run_interruptible
-from rollbook.cli.options import OUTPUT, Number, SizeType, option
+from rollbook.cli.options import OUTPUT, Number, SizeType, json_option, option
 from rollbook.cli.output import ProgressView, coverage_line, print_failures, size, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.collect.execute import MAX_OUTPUT, Command, execute
@@ -31,7 +31,7 @@ MAX_LINE = 1 << 16  # bytes of a line that has not ended, after which it is prin
     "exec", cls=ReachCommand, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
 )
 @option("--live", heading=OUTPUT, is_flag=True, help="Print lines as they arrive, each with its host.")
-@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
+@json_option
 @option(
     "--max-output",
     heading=OUTPUT,

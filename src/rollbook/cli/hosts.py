@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from rollbook.cli.options import OUTPUT, option
+from rollbook.cli.options import OUTPUT, json_option, option
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, fold
@@ -17,7 +17,7 @@ __all__ = ["command"]
 @click.command("hosts", cls=ReachCommand)
 @click.option("--check", is_flag=True, help="Log in to every host in parallel and check that it can be used.")
 @option("--fold", "folded", heading=OUTPUT, is_flag=True, help="Print the hosts as one folded nodeset.")
-@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
+@json_option
 @reach_options
 def command(reach: Reach, *, check: bool, folded: bool, as_json: bool) -> None:
     """List the hosts that the host options select, one per line; with --check, whether each can be used.

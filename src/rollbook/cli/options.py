@@ -28,8 +28,10 @@ __all__ = [
     "SizeType",
     "add_options",
     "complete",
+    "file_option",
     "is_default",
     "is_typed",
+    "json_option",
     "option",
     "refuse_given",
     "sign_option",
@@ -99,6 +101,12 @@ sign_option = option(
     metavar="KEY",
     help="Sign the manifest with this ssh key.",
 )
+json_option = option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
+
+
+def file_option(*names: str, help: str) -> Callable[[Any], Any]:  # noqa: A002 - as in click
+    """The option for a file to write."""
+    return option(*names, heading=OUTPUT, type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help=help)
 
 
 def complete(

@@ -9,7 +9,7 @@ import click
 
 from rollbook.checks.verify import Verified, verify
 from rollbook.clean import clean, count_text
-from rollbook.cli.options import OUTPUT, Command, InputFile, option
+from rollbook.cli.options import Command, InputFile, json_option
 from rollbook.cli.output import size, stderr
 from rollbook.cli.record_argument import RecordPath
 from rollbook.records.document import encode
@@ -34,7 +34,7 @@ __all__ = ["command"]
     metavar="KEY",
     help="Sign the record with this ssh key if it has no problems.",
 )
-@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
+@json_option
 def command(record: Path, *, allowed_signers: Path | None, key: Path | None, as_json: bool) -> None:
     """Check RECORD against its manifest: report files that are missing, changed, added or unreadable.
 
