@@ -39,14 +39,13 @@ from rollbook.cli.options import (
     refuse_given,
     sign_option,
 )
-from rollbook.cli.output import ProgressView, coverage_line, print_failures, size, stderr
+from rollbook.cli.output import ProgressView, coverage_line, print_failures, print_json, size, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.record_argument import BundlePath
 from rollbook.cli.s3 import account, s3_options
 from rollbook.cli.uploads import Upload, describe_deliveries, send_archive, send_per_node, upload_options
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, fold, parse_hosts
-from rollbook.records.document import encode
 from rollbook.records.hosts import Coverage, HostResult
 from rollbook.records.signing import try_key
 
@@ -253,7 +252,7 @@ def analyse(bundle: Path, *, as_json: bool) -> None:
 
     findings = apply_rules(bundle)
     if as_json:
-        click.echo(encode(findings), nl=False)
+        print_json(findings)
     else:
         show_findings(findings)
     sys.exit(1 if findings.at_least("fail") else 0)
@@ -322,7 +321,7 @@ def _collect(
         )
     summary = bundle.summary
     if options.as_json:
-        click.echo(encode(summary), nl=False)
+        print_json(summary)
     elif bundle.findings is not None:
         from rollbook.cli.check import show_findings  # noqa: PLC0415 - not needed for a plan or a list
 

@@ -21,7 +21,7 @@ from rollbook.checks.text import detail_lines, value_lines
 from rollbook.clean import clean, count_text
 from rollbook.cli.live import gather_live
 from rollbook.cli.options import InputFile, Number, complete, file_option, json_option, refuse_given
-from rollbook.cli.output import coverage_line, print_failures, stderr, wrapped
+from rollbook.cli.output import coverage_line, print_failures, print_json, stderr, wrapped
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.record_argument import RecordPath
 from rollbook.errors import UsageError
@@ -32,7 +32,6 @@ from rollbook.mlperf import rounds
 from rollbook.mlperf.submission import Submission
 from rollbook.mlperf.submission_page import submission_lines
 from rollbook.protocol.plan import Plan
-from rollbook.records.document import encode
 from rollbook.records.findings import Finding, Findings, RuleList, RuleManual, Severity
 from rollbook.records.hosts import Coverage
 from rollbook.records.record import RecordHosts
@@ -156,7 +155,7 @@ def command(
     if junit is not None:
         write_file(junit, junit_xml(findings, fail_on, str(record or "live hosts")), mode=BY_UMASK)
     if as_json:
-        click.echo(encode(findings), nl=False)
+        print_json(findings)
     else:
         show_findings(findings)
     if coverage:
@@ -168,7 +167,7 @@ def command(
 def _show_submission(found: Submission, fail_on: Severity, *, as_json: bool) -> NoReturn:
     """Print the verdicts; exits with 1 for findings, 3 if something was not judged."""
     if as_json:
-        click.echo(encode(found), nl=False)
+        print_json(found)
     else:
         for line in submission_lines(found):
             click.echo(clean(line))
@@ -189,7 +188,7 @@ def _code(findings: Findings, fail_on: Severity, coverage: Coverage | None) -> i
 def _explain(rules: list[Rule], *, manual: bool, as_json: bool) -> None:
     if as_json:
         document = RuleList([RuleManual(rule.id, rule.severity, str(rule.manual)) for rule in rules])
-        click.echo(encode(document), nl=False)
+        print_json(document)
         return
     for rule in rules:
         if manual:

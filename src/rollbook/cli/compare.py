@@ -14,13 +14,12 @@ from rollbook.api.listing import summary_of
 from rollbook.clean import clean, count_text, shorten
 from rollbook.cli.configuration import results_directory
 from rollbook.cli.options import OUTPUT, Command, Number, file_option, json_option, option
-from rollbook.cli.output import print_table, stderr, wrapped
+from rollbook.cli.output import print_json, print_table, stderr, wrapped
 from rollbook.comparison.limits import judge
 from rollbook.comparison.model import Comparison
 from rollbook.comparison.statistics import FLOOR
 from rollbook.comparison.text import fact_lines, folded_rows, headline, row_cells
 from rollbook.errors import UsageError
-from rollbook.records.document import encode
 
 __all__ = ["command"]
 
@@ -112,7 +111,7 @@ def command(
     if sql is not None:
         code = _query(found, results, sql, output_format or "table")
     elif as_json:
-        click.echo(encode(found), nl=False)
+        print_json(found)
     else:
         _show(found, everything=everything)
     sys.exit((_judge(found, fail_on) if fail_on is not None else 0) or code)

@@ -11,10 +11,10 @@ import msgspec
 from rollbook.clean import clean
 from rollbook.cli.configuration import OWN, Value, config_files, configured, transport_keys, unknown_variables
 from rollbook.cli.options import Command, json_option
-from rollbook.cli.output import print_table, stderr
+from rollbook.cli.output import print_json, print_table, stderr
 from rollbook.cli.run import command as run
 from rollbook.protocol.redaction import mask_command_line
-from rollbook.records.document import current_version, encode
+from rollbook.records.document import current_version
 
 __all__ = ["Config", "command"]
 
@@ -47,7 +47,7 @@ def command(*, as_json: bool) -> None:
     """
     found = _config()
     if as_json:
-        click.echo(encode(found), nl=False)
+        print_json(found)
         return
     rows = [(key, _text(one.value), one.origin) for key, one in found.values.items()]
     print_table(("KEY", "VALUE", "ORIGIN"), rows, wrap=True)

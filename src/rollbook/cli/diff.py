@@ -11,10 +11,9 @@ from rollbook.api.diff import Diff, diff
 from rollbook.checks.text import change_text
 from rollbook.clean import clean, count_text
 from rollbook.cli.options import Command, json_option
-from rollbook.cli.output import stderr
+from rollbook.cli.output import print_json, stderr
 from rollbook.cli.record_argument import find
 from rollbook.hosts import fold
-from rollbook.records.document import encode
 
 __all__ = ["command"]
 
@@ -31,7 +30,7 @@ def command(record: str, other: str | None, *, volatile: bool, as_json: bool) ->
     """
     found = diff(_named(record), None if other is None else _named(other), volatile=volatile)
     if as_json:
-        click.echo(encode(found), nl=False)
+        print_json(found)
     else:
         _show(found)
     sys.exit(1 if found.differs else 0)

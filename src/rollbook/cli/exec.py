@@ -12,13 +12,12 @@ import click
 from rollbook.clean import clean, count_text
 from rollbook.cli.live import run_interruptible
 from rollbook.cli.options import OUTPUT, Number, SizeType, json_option, option
-from rollbook.cli.output import ProgressView, coverage_line, print_failures, size, stderr
+from rollbook.cli.output import ProgressView, coverage_line, print_failures, print_json, size, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.collect.execute import MAX_OUTPUT, Command, execute
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, fold
 from rollbook.records.commands import CommandResult, Execution
-from rollbook.records.document import encode
 from rollbook.records.hosts import Coverage
 from rollbook.times import iso_now
 
@@ -79,7 +78,7 @@ def command(
     if lines is not None:
         lines.end()
     if as_json:
-        click.echo(encode(done), nl=False)
+        print_json(done)
     elif lines is None:
         _print_folded(results)
     _print_dropped(results)

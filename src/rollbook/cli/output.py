@@ -13,13 +13,14 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TextIO
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 import click
 
 from rollbook.clean import clean, count_text
 from rollbook.hosts import Host, fold
 from rollbook.records.causes import group_by_status
+from rollbook.records.document import encode
 from rollbook.records.hosts import Coverage, HasStatus
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ __all__ = [
     "make_table",
     "print_failures",
     "print_hosts",
+    "print_json",
     "print_table",
     "size",
     "stderr",
@@ -90,6 +92,11 @@ def wrapped(text: str, stream: TextIO, indent: int) -> str:
     if len(text) <= width:
         return text
     return textwrap.fill(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+
+
+def print_json(document: Any) -> None:
+    """Print a document as JSON."""
+    click.echo(encode(document), nl=False)
 
 
 def make_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:

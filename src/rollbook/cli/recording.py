@@ -20,12 +20,11 @@ from rollbook.api.settings import LONGEST, SHORTEST, Settings
 from rollbook.api.signals import Signals
 from rollbook.clean import clean
 from rollbook.cli.options import OUTPUT, RECORDING, Number, add_options, option, sign_option
-from rollbook.cli.output import ProgressView, coverage_line, print_failures, stderr
+from rollbook.cli.output import ProgressView, coverage_line, print_failures, print_json, stderr
 from rollbook.cli.reach import Reach
 from rollbook.cli.summary import show_failure, show_summary
 from rollbook.errors import NoHostReached
 from rollbook.hosts import Host, fold
-from rollbook.records.document import encode
 from rollbook.records.hosts import HasStatus
 from rollbook.records.labels import Label
 from rollbook.report.summary import summarise
@@ -196,7 +195,7 @@ def _show_end(recording: Recording, console: Console, *, quiet: bool, as_json: b
     if recording.bundle_error:
         console.print(f"issue report: {clean(recording.bundle_error)}", style="red", soft_wrap=True)
     if as_json:
-        click.echo(encode(summarise(recording.record)), nl=False)
+        print_json(summarise(recording.record))
     elif quiet:
         show_failure(summarise(recording.record), console)
         hosts = recording.record.hosts

@@ -24,12 +24,11 @@ from rollbook.bundle.summary import Delivery as Mode
 from rollbook.bundle.upload import require_target, upload_bundle
 from rollbook.clean import clean
 from rollbook.cli.options import OUTPUT, add_options, option
-from rollbook.cli.output import size
+from rollbook.cli.output import print_json, size
 from rollbook.cli.s3 import s3_arguments, s3_options
 from rollbook.errors import RollbookError, UsageError
 from rollbook.hosts import fold
 from rollbook.records.causes import group_by_cause
-from rollbook.records.document import encode
 
 __all__ = ["Upload", "describe_deliveries", "send_archive", "send_per_node", "upload_options"]
 
@@ -148,7 +147,7 @@ def send_archive(bundle: Path, to: str, s3: Account, *, as_json: bool = False) -
     """Upload the bundle as one archive, and print where it is."""
     done = upload_bundle(bundle, to, region=s3.region, profile=s3.profile, endpoint_url=s3.endpoint_url)
     if as_json:
-        click.echo(encode(done), nl=False)
+        print_json(done)
     verified = {"sha256": "SHA-256", "md5": "MD5"}[done.verified]
     click.echo(f"uploaded to {clean(done.url)}: {size(done.size)}, size and {verified} verified", err=True)
 
@@ -157,7 +156,7 @@ def send_per_node(bundle: Path, to: str, s3: Account, *, keep: Path | None = Non
     """Upload the archives that nodes have not uploaded themselves, and print where all of them are."""
     done = upload_layout(bundle, to, s3, keep)
     if as_json:
-        click.echo(encode(done), nl=False)
+        print_json(done)
     where = done[-1].url.rpartition("/")[0]
     total = size(sum(one.size for one in done))
     click.echo(

@@ -10,9 +10,8 @@ import click
 from rollbook.checks.verify import Verified, verify
 from rollbook.clean import clean, count_text
 from rollbook.cli.options import Command, InputFile, json_option
-from rollbook.cli.output import size, stderr
+from rollbook.cli.output import print_json, size, stderr
 from rollbook.cli.record_argument import RecordPath
-from rollbook.records.document import encode
 from rollbook.records.locate import locate_record
 from rollbook.records.signing import sign
 
@@ -46,7 +45,7 @@ def command(record: Path, *, allowed_signers: Path | None, key: Path | None, as_
         sign(path / "manifest.json", key)
         found = verify(path, allowed_signers)
     if as_json:
-        click.echo(encode(found), nl=False)
+        print_json(found)
     else:
         _show(found)
     sys.exit(1 if found.problems else 0)
