@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TextIO
+from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar
 
 import click
 
@@ -33,6 +33,7 @@ __all__ = [
     "ProgressView",
     "coverage_line",
     "make_table",
+    "names_by",
     "print_failures",
     "print_hosts",
     "print_json",
@@ -45,6 +46,7 @@ __all__ = [
     "wrapped",
 ]
 
+K = TypeVar("K")
 MAX_TEXT_WIDTH = 100  # columns that text is wrapped at, however wide the terminal is
 FOLD_ABOVE = 24  # with more hosts than this, equal rows are printed once with a folded nodeset
 COLOURS = {"complete": "green", "partial": "yellow"}
@@ -117,12 +119,18 @@ def table_width(shown: Table, console: Console) -> int:
     return console.measure(shown, options=console.options.update(max_width=10**9)).maximum
 
 
+def names_by(pairs: Iterable[tuple[K, str]]) -> dict[K, list[str]]:
+    """Names by what they have in common, from pairs of that and a name."""
+    found: dict[K, list[str]] = {}
+    for common, name in pairs:
+        found.setdefault(common, []).append(name)
+    return found
+
+
 def print_hosts(headings: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> None:
     """Print a row per host or, if there are many, a row per distinct set of values with its hosts folded."""
     if len(rows) > FOLD_ABOVE:
-        alike: dict[tuple[str, ...], list[str]] = {}
-        for name, cells in rows:
-            alike.setdefault(tuple(cells), []).append(name)
+        alike = names_by((tuple(cells), name) for name, cells in rows)
         rows = [(fold(names), cells) for cells, names in alike.items()]
     print_table(headings, [(name, *cells) for name, cells in rows])
 
