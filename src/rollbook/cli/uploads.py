@@ -40,9 +40,9 @@ DELIVERIES = {
 
 
 OPTIONS = (
-    option("--upload", heading=OUTPUT, metavar="S3-PATH",
+    option("--upload", "archive_to", heading=OUTPUT, metavar="S3-PATH",
            help="Upload the bundle as one archive below s3://bucket/prefix, and verify it; the local bundle stays."),
-    option("--s3-path", heading=OUTPUT, metavar="S3-PATH",
+    option("--s3-path", "per_node_to", heading=OUTPUT, metavar="S3-PATH",
            help="Upload an archive for each node of a HyperPod cluster below s3://bucket/prefix, and verify them."),
     option("--delivery", heading=OUTPUT, type=click.Choice(get_args(Mode)), metavar="MODE",
            help="How the nodes' archives get to --s3-path: presigned (nodes upload them with presigned requests and "
@@ -129,16 +129,9 @@ def upload_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @s3_options
     @functools.wraps(command)
-    def with_upload(
-        *,
-        upload: str | None,
-        s3_path: str | None,
-        delivery: Mode | None,
-        download: Path | None,
-        s3: Account,
-        **rest: Any,
-    ) -> Any:
-        return command(upload=Upload(upload, s3_path, delivery, download, s3), **rest)
+    def with_upload(**rest: Any) -> Any:
+        own = {field.name: rest.pop(field.name) for field in dataclasses.fields(Upload)}
+        return command(upload=Upload(**own), **rest)
 
     return add_options(with_upload, OPTIONS)
 
