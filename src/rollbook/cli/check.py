@@ -133,7 +133,7 @@ def command(
     if record is not None:
         reach.refuse()  # before a large directory is searched for records
     silences = read_silences(silence, [one.id for one in all_rules()]) if silence else []
-    options = {
+    options: dict[str, Any] = {
         "named": named_groups(groups),
         "baseline": run_data_of(baseline) if baseline else None,
         "expectations": read_expectations(expect) if expect else (),
@@ -147,8 +147,8 @@ def command(
     if record is not None:
         run = run_data_of(record, mlperf_round=rounds.load(round_name), **options)
     else:
-        run, interrupted = _live(reach, options)
-        coverage = Coverage.of(run.start)
+        hosts, interrupted = gather_live(reach, Plan.of(catalogue.load()))
+        run, coverage = RunData(RecordHosts(started_ns=0, ended_ns=0, start=hosts), **options), Coverage.of(hosts)
     if run.presence(Benchmark)[0] != "present":
         refuse_given(("minimum_memory", "round_name"), "this is not a run of an MLPerf Storage benchmark")
     findings = engine.check(run, silences)
@@ -172,11 +172,6 @@ def _show_submission(found: Submission, fail_on: Severity, *, as_json: bool) -> 
         for line in submission_lines(found):
             click.echo(clean(line))
     sys.exit(1 if found.at_least(fail_on) else 0 if found.is_judged else 3)
-
-
-def _live(reach: Reach, options: dict[str, Any]) -> tuple[RunData, bool]:
-    records, interrupted = gather_live(reach, Plan.of(catalogue.load()))
-    return RunData(RecordHosts(started_ns=0, ended_ns=0, start=records), **options), interrupted
 
 
 def _code(findings: Findings, fail_on: Severity, coverage: Coverage | None) -> int:

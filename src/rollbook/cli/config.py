@@ -61,9 +61,9 @@ def command(*, as_json: bool) -> None:
 
 def _config() -> Config:
     files = [File(str(file.path), file.scope, file.ignored) for file in config_files()]
-    defaults = {key: Value(None, "default") for key in OWN}
+    params = {param.name: param for param in run.params}
+    defaults = {key: Value(_default(params[key]), "default") for key in OWN}
     defaults |= {key: Value(declared.default, "default") for key, declared in transport_keys(all_plug_ins=True).items()}
-    defaults |= {name: Value(default, "default") for name, default in _own_defaults()}
     given = configured(quiet=True)
     if "push" in given:  # an address may contain a password
         given["push"] = Value(mask_command_line([given["push"].value])[0], given["push"].origin)
@@ -71,22 +71,18 @@ def _config() -> Config:
     return Config(files=files, values={**defaults, **given}, unknown_variables=names)
 
 
-def _own_defaults() -> list[tuple[str, Any]]:
-    """The defaults of the options of `run` that are not of a transport."""
-    context = click.get_current_context()
-    found: list[tuple[str, Any]] = []
-    for param in run.params:
-        if param.name in OWN:
-            value = param.get_default(context)
-            # click has an object of its own for "no default".
-            plain = str(value) if isinstance(value, Path) else value if isinstance(value, str | int | float) else None
-            found.append((param.name, [] if OWN[param.name] is list else plain))
-    return found
+def _default(param: click.Parameter) -> Any:
+    """The default of an option of `run`."""
+    if param.multiple:
+        return []
+    value = param.get_default(click.get_current_context())
+    # click has an object of its own for "no default".
+    return str(value) if isinstance(value, Path) else value if isinstance(value, str | int | float) else None
 
 
 def _text(value: Any) -> str:
-    if value is None or not (value or isinstance(value, bool | int | float)):
-        return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
+    return "" if value is None else str(value)
