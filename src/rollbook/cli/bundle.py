@@ -42,8 +42,15 @@ from rollbook.cli.options import (
 from rollbook.cli.output import ProgressView, coverage_line, print_failures, print_json, size, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.record_argument import BundlePath
-from rollbook.cli.s3 import account, s3_options
-from rollbook.cli.uploads import Upload, describe_deliveries, send_archive, send_per_node, upload_options
+from rollbook.cli.uploads import (
+    Upload,
+    account,
+    describe_deliveries,
+    s3_options,
+    send_archive,
+    send_per_node,
+    upload_options,
+)
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, fold, parse_hosts
 from rollbook.records.hosts import Coverage, HostResult

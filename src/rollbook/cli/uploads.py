@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -25,18 +25,46 @@ from rollbook.bundle.upload import require_target, upload_bundle
 from rollbook.clean import clean
 from rollbook.cli.options import OUTPUT, add_options, option
 from rollbook.cli.output import print_json, size
-from rollbook.cli.s3 import s3_arguments, s3_options
 from rollbook.errors import RollbookError, UsageError
 from rollbook.hosts import fold
 from rollbook.records.causes import group_by_cause
 
-__all__ = ["Upload", "describe_deliveries", "send_archive", "send_per_node", "upload_options"]
+__all__ = ["Upload", "account", "describe_deliveries", "s3_options", "send_archive", "send_per_node", "upload_options"]
 
 DELIVERIES = {
     "presigned": "uploaded by the node with presigned requests",
     "session": "through the session",
     "node": "uploaded by the node with its own permissions",
 }
+
+S3_OPTIONS = (
+    option("--s3-endpoint-url", heading=OUTPUT, metavar="URL", help="S3 server [default: Amazon's]."),
+    option("--s3-region", heading=OUTPUT, metavar="REGION", help="Region of the S3 server [default: as configured]."),
+    option("--s3-profile", heading=OUTPUT, metavar="NAME", help="Profile of ~/.aws/config for S3."),
+)
+
+
+def s3_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options to a command, which gets them as `s3`, an `Account`."""
+
+    @functools.wraps(command)
+    def with_account(*, s3_endpoint_url: str | None, s3_region: str | None, s3_profile: str | None, **rest: Any) -> Any:
+        if "@" in (s3_endpoint_url or ""):  # it would be in messages
+            raise UsageError("--s3-endpoint-url must not contain credentials; use --s3-profile or the environment")
+        return command(s3=Account(s3_region, s3_profile, s3_endpoint_url), **rest)
+
+    return add_options(with_account, S3_OPTIONS)
+
+
+def account(s3: Account, transport: Mapping[str, Any]) -> Account:
+    """The account for S3: region and profile are those of the transport unless given; its endpoint is never used."""
+    return Account(s3.region or transport.get("region"), s3.profile or transport.get("profile"), s3.endpoint_url)
+
+
+def s3_arguments(s3: Account) -> list[str]:
+    """The options as they are typed."""
+    given = {"--s3-endpoint-url": s3.endpoint_url, "--s3-region": s3.region, "--s3-profile": s3.profile}
+    return [word for flag, value in given.items() if value for word in (flag, value)]
 
 
 OPTIONS = (
