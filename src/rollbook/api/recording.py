@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 import msgspec
 
-from rollbook.api.keywords import RecordingOptions
-from rollbook.api.settings import Settings, preflight, settings_of
+from rollbook.api.settings import RecordingOptions, Settings, preflight, settings_of
 from rollbook.collect.gather import Progress
 from rollbook.collect.marks import listen, mark_name
 from rollbook.collect.recorder import Recorder

@@ -15,10 +15,9 @@ from types import TracebackType
 from typing import Protocol, Unpack
 
 from rollbook.adapters import load
-from rollbook.api.keywords import RecordingOptions
 from rollbook.api.options import require_no_event_loop
 from rollbook.api.recording import Recording, in_thread
-from rollbook.api.settings import Settings, settings_of
+from rollbook.api.settings import RecordingOptions, Settings, settings_of
 from rollbook.api.signals import STOPS, Signals
 from rollbook.collect.command import Command
 from rollbook.collect.gather import Progress
