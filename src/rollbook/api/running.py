@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol, Unpack
 
 from rollbook.adapters import load
@@ -32,13 +31,8 @@ Argument = str | bytes | os.PathLike[str]
 """One argument of a command."""
 
 
-class RunProgress(Progress, Protocol):
+class RunProgress(Progress, contextlib.AbstractContextManager[object], Protocol):
     """Receives the progress of a run; its block lasts while hosts return their start facts."""
-
-    def __enter__(self) -> object: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None: ...
 
     def started(self) -> None:
         """Every host returned its start facts or failed. A `RollbookError` raised here cancels run and recording."""

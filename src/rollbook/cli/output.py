@@ -12,7 +12,6 @@ import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar
 
 import click
@@ -200,7 +199,7 @@ class ProgressView:
             self._live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *exc: object) -> None:
         if self._live:
             with contextlib.suppress(OSError):  # the terminal may be closed meanwhile
                 self._live.stop()
