@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import unicodedata
-
 __all__ = ["clean", "count_text", "shorten"]
 
 
 def clean(text: object) -> str:
     """Replace control characters, invisible characters and direction overrides with `?`."""
-    return "".join(
-        c if c.isprintable() and unicodedata.category(c) not in ("Cf", "Cc", "Co", "Cs", "Cn") else "?"
-        for c in str(text)
-    )
+    return "".join(c if c.isprintable() else "?" for c in str(text))
 
 
 def shorten(text: str, longest: int) -> str:

@@ -80,7 +80,7 @@ def atomic_path(path: Path, *, mode: int = PRIVATE, sync: bool = True) -> Iterat
                 temporary.unlink()
             raise
         if sync:
-            sync_directory(path.parent)
+            _sync(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise RecordError(f"cannot write {path}: {error.strerror or error}") from error
 
@@ -117,11 +117,6 @@ def _remove_abandoned(parent: Path) -> None:
                 shutil.rmtree(found, ignore_errors=True)
             finally:
                 os.close(descriptor)
-
-
-def sync_directory(path: Path) -> None:
-    """Make renames and new names in a directory durable."""
-    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def remove_leftovers(directory: Path) -> None:

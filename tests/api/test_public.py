@@ -16,9 +16,8 @@ import pytest
 
 import rollbook
 from rollbook import errors
-from rollbook.api.keywords import RecordingOptions
 from rollbook.api.options import TransportOptions
-from rollbook.api.settings import Settings
+from rollbook.api.settings import RecordingOptions, Settings
 
 PUBLIC = {
     "rollbook": """

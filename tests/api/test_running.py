@@ -63,6 +63,6 @@ def test_failed_bundle_is_not_a_signing_error(tmp_path: Path, monkeypatch: pytes
     def fail(*_: object) -> None:
         raise RecordError("findings.json is not a valid document")
 
-    monkeypatch.setattr("rollbook.api.failure.find_failure", fail)
+    monkeypatch.setattr("rollbook.api.failure.affected_hosts", fail)
     done = run(["true"], results_dir=tmp_path, interval=0, report=False, bundle_on_failure=True)
     assert (done.signing_error, done.bundle_error) == ("", "findings.json is not a valid document")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rollbook
-from rollbook.api.failure import find_failure
+from rollbook.api.failure import affected_hosts
 from rollbook.bundle.analysis import analyse
 from rollbook.records.document import encode, read
 from rollbook.records.findings import Finding, Findings, RuleResult
@@ -96,9 +96,9 @@ def test_affected_hosts(tmp_path: Path) -> None:
     """Hosts of failed checks; all hosts if the command failed or a failed check names none; none without a failure."""
     (tmp_path / "a").mkdir()
     every = [host.name for host in record_with(tmp_path / "a").hosts.start]
-    cases: list[tuple[list[Finding], int | None, list[str] | None]] = [
-        ([], 0, None),
-        ([Finding(message="x", severity="warn", hosts=[every[1]])], None, None),
+    cases: list[tuple[list[Finding], int | None, list[str]]] = [
+        ([], 0, []),
+        ([Finding(message="x", severity="warn", hosts=[every[1]])], None, []),
         ([Finding(message="x", severity="fail", hosts=[every[1]])], 0, [every[1]]),
         ([Finding(message="x", severity="fail")], 0, every),
         ([Finding(message="x", severity="fail", hosts=[every[1]])], 7, every),
@@ -106,5 +106,4 @@ def test_affected_hosts(tmp_path: Path) -> None:
     for at, (findings, code, expected) in enumerate(cases):
         directory = tmp_path / str(at)
         directory.mkdir()
-        found = find_failure(record_with(directory, *findings), code)
-        assert (found.hosts if found else None) == expected
+        assert affected_hosts(record_with(directory, *findings), code) == expected

@@ -110,10 +110,9 @@ def make_request(
     since: dt.datetime | str | None = None,
     until: dt.datetime | str | None = None,
     limits: Limits | None = None,
-    now: dt.datetime | None = None,
 ) -> Request:
     """What is to be collected, checked; raises `UsageError`."""
-    now = now or dt.datetime.now(dt.UTC)
+    now = dt.datetime.now(dt.UTC)
     window = Window(parse_time(since, now), parse_time(until, now))
     if window.since and window.until and window.since >= window.until:
         raise UsageError("the time window is empty: --since is not before --until")

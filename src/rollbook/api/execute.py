@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Unpack
 
-from rollbook.api.keywords import ExecuteOptions
-from rollbook.api.options import check_fanout, hosts_of, require_no_event_loop, transport_keywords
+from rollbook.api.options import TransportOptions, check_fanout, hosts_of, require_no_event_loop, transport_keywords
 from rollbook.collect.execute import MAX_OUTPUT, Command
 from rollbook.collect.execute import execute as execute_on
 from rollbook.records.commands import Execution
@@ -16,6 +15,19 @@ from rollbook.times import iso_now
 from rollbook.transports.routing import Options, fallback_route, route
 
 __all__ = ["execute", "execute_async"]
+
+
+class ExecuteOptions(TransportOptions, total=False):
+    """Options of `execute`.
+
+    `command_timeout` is the time after which the command is killed, in seconds (default: none), `max_output` the most
+    bytes of output kept of each host (default: 1 MiB), `fanout` the number of hosts contacted in parallel (default:
+    64). `timeout` is the time to reach a host.
+    """
+
+    command_timeout: float | None
+    max_output: int
+    fanout: int
 
 
 async def execute_async(

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import itertools
 import os
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Unpack, get_args
+from typing import get_args
 
 import msgspec
 
 from rollbook.adapters.argv import storable_text
-from rollbook.api.keywords import ListOptions
 from rollbook.api.options import as_list
 from rollbook.errors import RecordError, UsageError
 from rollbook.journal.entries import segment_files
@@ -32,44 +30,40 @@ PARTS = ("hosts.json", "manifest.json", RUN_DOCUMENT)
 """A directory with one of these, or with a journal, is a record, however damaged."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Filter:
-    """The values of `ListOptions`; empty ones accept all. Raises `UsageError` for a verdict that does not exist."""
-
-    type: str = ""
-    host: str = ""
-    verdict: str = ""
-    name: str = ""
-    tags: str | Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        if self.verdict and self.verdict not in VERDICTS:
-            raise UsageError(f"{self.verdict!r} is not a verdict or state; these are: {', '.join(VERDICTS)}")
-
-    def accepts(self, one: RecordSummary) -> bool:
-        """Whether the record is to be listed."""
-        return (
-            (not self.type or one.type == self.type)
-            and (not self.host or self.host in one.host_names)
-            and (not self.verdict or self.verdict in (one.verdict, one.state, one.verification))
-            and (not self.name or one.name == self.name)
-            and all(tag in one.tags for tag in as_list(self.tags or ()))
-        )
-
-
-def list_records(results_dir: Path | str = "results", *, limit: int = 0, **wanted: Unpack[ListOptions]) -> RecordList:
+def list_records(
+    results_dir: Path | str = "results",
+    *,
+    limit: int = 0,
+    type: str = "",  # noqa: A002 - the name of the option
+    host: str = "",
+    verdict: str = "",
+    name: str = "",
+    tags: str | Sequence[str] = (),
+) -> RecordList:
     """The records of a results directory, newest first; broken and unfinished ones with their state and reason.
 
-    `limit` is the most records to read (0: all). The other keywords are those of `ListOptions`. Raises `RecordError` if
-    the directory cannot be read, and `UsageError` for a verdict that does not exist.
+    `limit` is the most records to read (0: all). `type` is the type of the records to list, `host` one of their hosts,
+    `verdict` their verdict or state, `name` their name; they must have all of the `tags`. Raises `RecordError` if the
+    directory cannot be read, and `UsageError` for a verdict that does not exist.
     """
-    results, chosen = Path(results_dir), _Filter(**wanted)
-    found = (one for one in summaries(results) if chosen.accepts(one))
+    if verdict and verdict not in VERDICTS:
+        raise UsageError(f"{verdict!r} is not a verdict or state; these are: {', '.join(VERDICTS)}")
+    results, tags = Path(results_dir), as_list(tags or ())
+    found = (
+        one
+        for one in summaries(results)
+        if (not type or one.type == type)
+        and (not host or host in one.host_names)
+        and (not verdict or verdict in (one.verdict, one.state, one.verification))
+        and (not name or one.name == name)
+        and all(tag in one.tags for tag in tags)
+    )
     if not limit:
         return RecordList(results_dir=str(results), records=list(found))
     records = list(itertools.islice(found, limit))
     # Without a filter the records that are left out need not be read to be counted.
-    rest = len(_record_paths(results)) - len(records) if chosen == _Filter() else sum(1 for _ in found)
+    is_filtered = any((type, host, verdict, name, tags))
+    rest = sum(1 for _ in found) if is_filtered else len(_record_paths(results)) - len(records)
     return RecordList(results_dir=str(results), records=records, omitted=rest)
 
 

@@ -8,13 +8,13 @@ import datetime as dt
 import shutil
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 import msgspec
 
-from rollbook.api.keywords import RecordingOptions
-from rollbook.api.settings import Settings, preflight, settings_of
+from rollbook.api.settings import RecordingOptions, Settings, preflight, settings_of
 from rollbook.collect.gather import Progress
 from rollbook.collect.marks import listen, mark_name
 from rollbook.collect.recorder import Recorder
@@ -31,8 +31,9 @@ from rollbook.transports.routing import fallback_route, route
 if TYPE_CHECKING:
     from rollbook.api.pushing import Pushing
 
-__all__ = ["INTERRUPTED", "Recording", "in_thread", "record", "start_thread"]
+__all__ = ["INTERRUPTED", "Recording", "in_thread", "record"]
 
+T = TypeVar("T")
 INTERRUPTED = "interrupted"
 
 
@@ -195,16 +196,16 @@ class Recording:
 
     def _take_bundle(self, record: Record) -> None:
         """Take an issue report if the run failed, and build the page again, which links it."""
-        from rollbook.api.failure import DIRECTORY, find_failure, take_report  # noqa: PLC0415 - most runs do not fail
+        from rollbook.api.failure import DIRECTORY, affected_hosts, take_report  # noqa: PLC0415 - most runs do not fail
         from rollbook.report import write_report  # noqa: PLC0415
 
         settings = self.settings
         try:
-            failure = find_failure(record, self.exit_code)
-            if failure is None or not failure.hosts:
+            affected = affected_hosts(record, self.exit_code)
+            if not affected:
                 return
-            self.on_bundle(failure.hosts)
-            hosts = [host for host in settings.hosts if host.name in failure.hosts]
+            self.on_bundle(affected)
+            hosts = [host for host in settings.hosts if host.name in affected]
             self.bundle_error = take_report(record, hosts, settings.options, settings.fanout).problem
             self.bundle = record.path / DIRECTORY
             if settings.report:
@@ -270,7 +271,7 @@ class Recording:
             asyncio.run_coroutine_threadsafe(self.end(), self._loop).result()
         finally:
             self._leave()
-        in_thread(self.finish)
+        in_thread(self.finish).result()
 
     def _leave(self) -> None:
         """End the thread after its remaining tasks had time to end."""
@@ -291,41 +292,23 @@ def record(hosts: str | Sequence[str] = (), **options: Unpack[RecordingOptions])
     return Recording(settings_of(hosts, **options))
 
 
-def in_thread(function: Callable[[], None]) -> None:
-    """Call a function in another thread, and raise what it raises.
+def in_thread(function: Callable[[], T]) -> Future[T]:
+    """Call a function in another thread, which ends with the process.
 
-    Python raises KeyboardInterrupt in the main thread only: the function is never interrupted in mid-write. It ends
-    with the process.
+    Python raises KeyboardInterrupt in the main thread only: the function is never interrupted in mid-write. A signal
+    handler may raise while the main thread waits for the future, but not while it joins a thread: Python 3.11 then
+    takes the thread for ended.
     """
-    errors: list[BaseException] = []
+    future: Future[T] = Future()
 
     def call() -> None:
         try:
-            function()
-        except BaseException as error:  # noqa: BLE001 - raised below
-            errors.append(error)
-
-    start_thread(call).wait()
-    if errors:
-        raise errors[0]
-
-
-def start_thread(function: Callable[[], None]) -> threading.Event:
-    """Call a function in another thread; the event is set at its end.
-
-    A signal handler may raise while the main thread waits for the event, but not while it joins a thread: Python 3.11
-    then takes the thread for ended.
-    """
-    ended = threading.Event()
-
-    def call() -> None:
-        try:
-            function()
-        finally:
-            ended.set()
+            future.set_result(function())
+        except BaseException as error:  # noqa: BLE001 - raised by `result`
+            future.set_exception(error)
 
     threading.Thread(target=call, name="rollbook-finish", daemon=True).start()
-    return ended
+    return future
 
 
 def _masked(args: dict[str, Any]) -> dict[str, Any]:

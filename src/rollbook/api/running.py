@@ -11,14 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol, Unpack
 
 from rollbook.adapters import load
-from rollbook.api.keywords import RecordingOptions
 from rollbook.api.options import require_no_event_loop
-from rollbook.api.recording import Recording, start_thread
-from rollbook.api.settings import Settings, settings_of
+from rollbook.api.recording import Recording, in_thread
+from rollbook.api.settings import RecordingOptions, Settings, settings_of
 from rollbook.api.signals import STOPS, Signals
 from rollbook.collect.command import Command
 from rollbook.collect.gather import Progress
@@ -33,13 +31,8 @@ Argument = str | bytes | os.PathLike[str]
 """One argument of a command."""
 
 
-class RunProgress(Progress, Protocol):
+class RunProgress(Progress, contextlib.AbstractContextManager[object], Protocol):
     """Receives the progress of a run; its block lasts while hosts return their start facts."""
-
-    def __enter__(self) -> object: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None: ...
 
     def started(self) -> None:
         """Every host returned its start facts or failed. A `RollbookError` raised here cancels run and recording."""
@@ -71,31 +64,32 @@ def run(argv: Sequence[Argument], hosts: str | Sequence[str] = (), **options: Un
     require_no_event_loop("rollbook.run", "await asyncio.to_thread(rollbook.run, ...)")
     options.setdefault("type", "generic")
     load(options["type"])
-    return run_command(settings_of(hosts, **options), argv)
+    settings = settings_of(hosts, **options)
+    with Signals(command=True) as signals:
+        return run_command(settings, argv, None, signals)
 
 
 def run_command(
     settings: Settings,
     argv: Sequence[Argument],
-    progress: RunProgress | None = None,
-    signals: Signals | None = None,
+    progress: RunProgress | None,
+    signals: Signals,
     *,
     stdout: int = 1,
 ) -> Recording:
     """Run a command with a recording around it; returns the recording, with the command's own exit status.
 
     Once the command has started, no error of Rollbook changes that code: if the record cannot be finished,
-    `Recording.finish_error` has the reason. Handlers of `signals` that are already in place stay in place. The
-    command's standard output is copied to the descriptor `stdout`.
+    `Recording.finish_error` has the reason. `signals` must have been entered. The command's standard output is copied
+    to the descriptor `stdout`.
     """
-    with signals or Signals(command=True) as active:
-        recording = Recording(settings, _arguments(argv), progress)
-        recording.exit_code = asyncio.run(_around(recording, progress, active, stdout))
-        if recording.exit_code is None:
-            recording.discard()
-            raise KeyboardInterrupt
-        recording.place()
-        _finish(recording, progress, active)
+    recording = Recording(settings, _arguments(argv), progress)
+    recording.exit_code = asyncio.run(_around(recording, progress, signals, stdout))
+    if recording.exit_code is None:
+        recording.discard()
+        raise KeyboardInterrupt
+    recording.place()
+    _finish(recording, progress, signals)
     return recording
 
 
@@ -121,17 +115,11 @@ def _arguments(argv: Sequence[Argument]) -> list[str]:
     return arguments
 
 
-def record_for(
-    settings: Settings,
-    seconds: float | None,
-    progress: RunProgress | None = None,
-    signals: Signals | None = None,
-) -> Recording:
+def record_for(settings: Settings, seconds: float | None, progress: RunProgress, signals: Signals) -> Recording:
     """Record without a command for this many seconds, or until a signal asks to stop."""
-    with signals or Signals() as active:
-        recording = Recording(settings, progress=progress)
-        asyncio.run(_alone(recording, seconds, progress, active))
-        _finish(recording, progress, active)
+    recording = Recording(settings, progress=progress)
+    asyncio.run(_alone(recording, seconds, progress, signals))
+    _finish(recording, progress, signals)
     return recording
 
 
@@ -158,14 +146,14 @@ def _finish(recording: Recording, progress: RunProgress | None, signals: Signals
         if received == 1 and progress is not None:
             progress.still_writing()
 
-    ended = start_thread(recording.finish_or_explain)
+    finished = in_thread(recording.finish_or_explain)
     try:
         signals.receive(stop)
-        ended.wait()
+        finished.result()
         signals.receive(None)
     except _Abandoned:
         signals.receive(None)
-        if not ended.is_set():
+        if not finished.done():
             recording.abandon()
 
 
@@ -202,7 +190,7 @@ async def _around(recording: Recording, progress: RunProgress | None, signals: S
     return code
 
 
-async def _alone(recording: Recording, seconds: float | None, progress: RunProgress | None, signals: Signals) -> None:
+async def _alone(recording: Recording, seconds: float | None, progress: RunProgress, signals: Signals) -> None:
     with _stop_events(signals, lambda _: None) as (stop, hurry):
         if await _entered(recording, stop, progress):
             with contextlib.suppress(TimeoutError):

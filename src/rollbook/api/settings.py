@@ -17,8 +17,7 @@ from typing import Any, Unpack
 import msgspec
 
 from rollbook import times
-from rollbook.api.keywords import RecordingOptions
-from rollbook.api.options import as_list, check_fanout, hosts_of, transport_keywords
+from rollbook.api.options import TransportOptions, as_list, check_fanout, hosts_of, transport_keywords
 from rollbook.errors import UsageError
 from rollbook.hosts import Host
 from rollbook.mlperf.result_directory import Placement
@@ -26,10 +25,40 @@ from rollbook.records import signing
 from rollbook.records.labels import Group, Label
 from rollbook.transports.routing import Options
 
-__all__ = ["LONGEST", "SHORTEST", "Settings", "in_group", "preflight", "settings_of"]
+__all__ = ["LONGEST", "SHORTEST", "RecordingOptions", "Settings", "in_group", "preflight", "settings_of"]
 
 ROOM = 64 << 20  # bytes that must be free before a recording starts
 SHORTEST, LONGEST = 0.1, 86400.0  # seconds between samples
+
+
+class RecordingOptions(TransportOptions, total=False):
+    """Options of `record` and `run`.
+
+    `results_dir` is the directory for records (default: `results`), `type` the type of this one, `interval` the
+    seconds between samples (default: 0.5, doubled as the run grows, at most 32; 0: snapshots only), `max_samples` the
+    most samples stored per host (default: 3600; 0: all), `drop_raw` removes the journal once the tables are verified,
+    `report` writes `report.html` (default: true), `sign` is an ssh key for the manifest, `share` lets others read the
+    record as far as the umask allows, `bundle_on_failure` takes an issue report of the affected hosts if the run
+    failed, `push` is the address of a Prometheus or VictoriaMetrics server that gets the metrics during the run,
+    `fanout` is the number of hosts contacted in parallel (default: 64), `host_budget` multiplies what each host may
+    send before it is disconnected (default: 1). `name`, `tags` and `note` label the record, for lists and comparisons.
+    """
+
+    results_dir: Path | str
+    type: str
+    interval: float
+    max_samples: int
+    drop_raw: bool
+    report: bool
+    sign: Path | str | None
+    share: bool
+    bundle_on_failure: bool
+    push: str
+    fanout: int
+    host_budget: float
+    name: str
+    tags: str | Sequence[str]
+    note: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

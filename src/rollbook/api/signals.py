@@ -22,8 +22,7 @@ class Signals:
     """Passes signals to the current `receiver`; without one, keeps those that ask to stop for the next receiver.
 
     A signal that was ignored when the process started, as under nohup, stays ignored. Outside the main thread Python
-    delivers no signals, and nothing happens. Can be entered again inside its own block. `stopped` is whether a signal
-    asked to stop so far.
+    delivers no signals, and nothing happens. `stopped` is whether a signal asked to stop so far.
     """
 
     def __init__(self, *, command: bool = False) -> None:
@@ -31,22 +30,18 @@ class Signals:
         self._before: dict[int, Any] = {}
         self._receiver: Callable[[int], None] | None = None
         self._waiting: list[int] = []
-        self._depth = 0
         self.stopped = False
 
     def __enter__(self) -> Self:
-        self._depth += 1
-        if self._depth == 1 and threading.current_thread() is threading.main_thread():
+        if threading.current_thread() is threading.main_thread():
             for number in self._numbers:
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._depth -= 1
-        if not self._depth:
-            for number, handler in self._before.items():
-                signal.signal(number, handler)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def ignore(self) -> None:
         """Ignore the handled signals from now on, even after the block: the process is about to exit."""

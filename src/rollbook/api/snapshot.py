@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Unpack
 
-from rollbook.api.keywords import SnapshotOptions
-from rollbook.api.options import as_list, check_fanout, hosts_of, transport_keywords
+from rollbook.api.options import TransportOptions, as_list, check_fanout, hosts_of, transport_keywords
 from rollbook.api.recording import in_thread
 from rollbook.collect.gather import gather
 from rollbook.protocol.plan import Plan
@@ -17,6 +16,13 @@ from rollbook.times import iso_now
 from rollbook.transports.routing import Options, fallback_route, route
 
 __all__ = ["snapshot", "snapshot_async"]
+
+
+class SnapshotOptions(TransportOptions, total=False):
+    """Options of `snapshot`: `sources` to read (default: all), and hosts contacted in parallel (default: 64)."""
+
+    sources: str | Sequence[str]
+    fanout: int
 
 
 async def snapshot_async(hosts: str | Sequence[str] = (), **options: Unpack[SnapshotOptions]) -> Snapshot:
@@ -38,15 +44,12 @@ async def snapshot_async(hosts: str | Sequence[str] = (), **options: Unpack[Snap
 
 def snapshot(hosts: str | Sequence[str] = (), **options: Unpack[SnapshotOptions]) -> Snapshot:
     """As `snapshot_async`, for code that does not await; in a running event loop, as in a notebook, it blocks it."""
-    found: list[Snapshot] = []
 
-    def take() -> None:
-        found.append(asyncio.run(snapshot_async(hosts, **options)))
+    def take() -> Snapshot:
+        return asyncio.run(snapshot_async(hosts, **options))
 
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        take()
-    else:
-        in_thread(take)
-    return found[0]
+        return take()
+    return in_thread(take).result()

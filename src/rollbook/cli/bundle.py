@@ -39,14 +39,20 @@ from rollbook.cli.options import (
     refuse_given,
     sign_option,
 )
-from rollbook.cli.output import ProgressView, coverage_line, print_failures, size, stderr
+from rollbook.cli.output import ProgressView, coverage_line, print_failures, print_json, size, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.record_argument import BundlePath
-from rollbook.cli.s3 import account, s3_options
-from rollbook.cli.uploads import Upload, describe_deliveries, send_archive, send_per_node, upload_options
+from rollbook.cli.uploads import (
+    Upload,
+    account,
+    describe_deliveries,
+    s3_options,
+    send_archive,
+    send_per_node,
+    upload_options,
+)
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, fold, parse_hosts
-from rollbook.records.document import encode
 from rollbook.records.hosts import Coverage, HostResult
 from rollbook.records.signing import try_key
 
@@ -237,7 +243,6 @@ def command(
     delivery = options.check(request)
     directory = BundleDirectory.create(output, request, reach.hosts, dt.datetime.now(dt.UTC))
     directory.cluster_name = reach.options.given.get("cluster", "")
-    delivery = delivery and prepare(delivery, directory, request, reach.options.timeout)
     _collect(directory, request, reach.hosts, reach, options, delivery=delivery)
 
 
@@ -254,7 +259,7 @@ def analyse(bundle: Path, *, as_json: bool) -> None:
 
     findings = apply_rules(bundle)
     if as_json:
-        click.echo(encode(findings), nl=False)
+        print_json(findings)
     else:
         show_findings(findings)
     sys.exit(1 if findings.at_least("fail") else 0)
@@ -290,7 +295,6 @@ def _resume(path: Path, reach: Reach, commands: Sequence[str], options: BundleOp
     if unknown := chosen - directory.nodes.keys():
         raise UsageError(f"not in this bundle: {fold(sorted(unknown))}")
     delivery = options.check(request, resumed=True)
-    delivery = delivery and prepare(delivery, directory, request, reach.options.timeout)
     _collect(directory, request, [host for host in hosts if host.name in chosen], reach, options, delivery=delivery)
 
 
@@ -303,6 +307,7 @@ def _collect(
     *,
     delivery: Delivery | None,
 ) -> None:
+    delivery = delivery and prepare(delivery, directory, request, reach.options.timeout)
     # Before the event loop: a transport may look up its hosts, with a loop of its own.
     nodes = Nodes(reach.route(), reach.fallback(), reach.options.timeout, reach.fanout, options.start_timeout)
     with View(hosts) as view:
@@ -323,7 +328,7 @@ def _collect(
         )
     summary = bundle.summary
     if options.as_json:
-        click.echo(encode(summary), nl=False)
+        print_json(summary)
     elif bundle.findings is not None:
         from rollbook.cli.check import show_findings  # noqa: PLC0415 - not needed for a plan or a list
 

@@ -16,9 +16,8 @@ from rollbook.bundle.request import Limits, Request
 from rollbook.bundle.summary import Window
 from rollbook.clean import clean, count_text
 from rollbook.cli.options import RECORDING, Number, SizeType, add_options, option, refuse_given
-from rollbook.cli.output import print_table, size
+from rollbook.cli.output import print_json, print_table, size
 from rollbook.hosts import fold
-from rollbook.records.document import encode
 
 __all__ = ["item_options", "print_items", "print_plan", "refuse_selection"]
 
@@ -87,7 +86,7 @@ def print_plan(request: Request, *, as_json: bool) -> None:
     """Print what would be read from which nodes."""
     request = request.masked()
     if as_json:
-        click.echo(encode(request), nl=False)
+        print_json(request)
         return
     rows = []
     for item in request.items:

@@ -20,8 +20,8 @@ from rollbook.checks.silence import read_silences
 from rollbook.checks.text import detail_lines, value_lines
 from rollbook.clean import clean, count_text
 from rollbook.cli.live import gather_live
-from rollbook.cli.options import OUTPUT, InputFile, Number, complete, option, refuse_given
-from rollbook.cli.output import coverage_line, print_failures, stderr, wrapped
+from rollbook.cli.options import InputFile, Number, complete, file_option, json_option, refuse_given
+from rollbook.cli.output import coverage_line, print_failures, print_json, stderr, wrapped
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.record_argument import RecordPath
 from rollbook.errors import UsageError
@@ -32,7 +32,6 @@ from rollbook.mlperf import rounds
 from rollbook.mlperf.submission import Submission
 from rollbook.mlperf.submission_page import submission_lines
 from rollbook.protocol.plan import Plan
-from rollbook.records.document import encode
 from rollbook.records.findings import Finding, Findings, RuleList, RuleManual, Severity
 from rollbook.records.hosts import Coverage
 from rollbook.records.record import RecordHosts
@@ -92,14 +91,8 @@ MAX_LINES = 12  # lines printed per finding; the JSON document has all
 @click.option(
     "--group", "groups", multiple=True, metavar="NAME=HOSTS", help="Compare these hosts as a group; may be repeated."
 )
-@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
-@option(
-    "--junit",
-    heading=OUTPUT,
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Also write the rules as test cases in JUnit's XML.",
-)
+@json_option
+@file_option("--junit", help="Also write the rules as test cases in JUnit's XML.")
 @click.option(
     "--explain",
     metavar="RULE",
@@ -140,7 +133,7 @@ def command(
     if record is not None:
         reach.refuse()  # before a large directory is searched for records
     silences = read_silences(silence, [one.id for one in all_rules()]) if silence else []
-    options = {
+    options: dict[str, Any] = {
         "named": named_groups(groups),
         "baseline": run_data_of(baseline) if baseline else None,
         "expectations": read_expectations(expect) if expect else (),
@@ -154,15 +147,15 @@ def command(
     if record is not None:
         run = run_data_of(record, mlperf_round=rounds.load(round_name), **options)
     else:
-        run, interrupted = _live(reach, options)
-        coverage = Coverage.of(run.start)
+        hosts, interrupted = gather_live(reach, Plan.of(catalogue.load()))
+        run, coverage = RunData(RecordHosts(started_ns=0, ended_ns=0, start=hosts), **options), Coverage.of(hosts)
     if run.presence(Benchmark)[0] != "present":
         refuse_given(("minimum_memory", "round_name"), "this is not a run of an MLPerf Storage benchmark")
     findings = engine.check(run, silences)
     if junit is not None:
         write_file(junit, junit_xml(findings, fail_on, str(record or "live hosts")), mode=BY_UMASK)
     if as_json:
-        click.echo(encode(findings), nl=False)
+        print_json(findings)
     else:
         show_findings(findings)
     if coverage:
@@ -174,16 +167,11 @@ def command(
 def _show_submission(found: Submission, fail_on: Severity, *, as_json: bool) -> NoReturn:
     """Print the verdicts; exits with 1 for findings, 3 if something was not judged."""
     if as_json:
-        click.echo(encode(found), nl=False)
+        print_json(found)
     else:
         for line in submission_lines(found):
             click.echo(clean(line))
     sys.exit(1 if found.at_least(fail_on) else 0 if found.is_judged else 3)
-
-
-def _live(reach: Reach, options: dict[str, Any]) -> tuple[RunData, bool]:
-    records, interrupted = gather_live(reach, Plan.of(catalogue.load()))
-    return RunData(RecordHosts(started_ns=0, ended_ns=0, start=records), **options), interrupted
 
 
 def _code(findings: Findings, fail_on: Severity, coverage: Coverage | None) -> int:
@@ -195,7 +183,7 @@ def _code(findings: Findings, fail_on: Severity, coverage: Coverage | None) -> i
 def _explain(rules: list[Rule], *, manual: bool, as_json: bool) -> None:
     if as_json:
         document = RuleList([RuleManual(rule.id, rule.severity, str(rule.manual)) for rule in rules])
-        click.echo(encode(document), nl=False)
+        print_json(document)
         return
     for rule in rules:
         if manual:

@@ -13,14 +13,13 @@ from rollbook.api.comparing import compare_opened, open_sides
 from rollbook.api.listing import summary_of
 from rollbook.clean import clean, count_text, shorten
 from rollbook.cli.configuration import results_directory
-from rollbook.cli.options import OUTPUT, Command, Number, option
-from rollbook.cli.output import print_table, stderr, wrapped
+from rollbook.cli.options import OUTPUT, Command, Number, file_option, json_option, option
+from rollbook.cli.output import print_json, print_table, stderr, wrapped
 from rollbook.comparison.limits import judge
 from rollbook.comparison.model import Comparison
 from rollbook.comparison.statistics import FLOOR
 from rollbook.comparison.text import fact_lines, folded_rows, headline, row_cells
 from rollbook.errors import UsageError
-from rollbook.records.document import encode
 
 __all__ = ["command"]
 
@@ -61,7 +60,7 @@ class Limit(click.ParamType[float]):
     "with 3 if the data is not sufficient to decide.",
 )
 @click.option("--all", "everything", is_flag=True, help="Print all metrics, not only those that differ.")
-@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
+@json_option
 @click.option("--query", "sql", metavar="SQL", help="Run one SELECT over the compared records and print the result.")
 @option(
     "--format",
@@ -70,12 +69,9 @@ class Limit(click.ParamType[float]):
     type=click.Choice(["table", "csv", "json"]),
     help="With --query: a table (default), CSV, or one JSON object per line.",
 )
-@option(
+@file_option(
     "-o",
     "--output",
-    heading=OUTPUT,
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
     help="Write a page with aligned charts of all runs: one HTML file that works without a network.",
 )
 def command(
@@ -115,7 +111,7 @@ def command(
     if sql is not None:
         code = _query(found, results, sql, output_format or "table")
     elif as_json:
-        click.echo(encode(found), nl=False)
+        print_json(found)
     else:
         _show(found, everything=everything)
     sys.exit((_judge(found, fail_on) if fail_on is not None else 0) or code)

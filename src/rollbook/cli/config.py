@@ -9,21 +9,14 @@ import click
 import msgspec
 
 from rollbook.clean import clean
-from rollbook.cli.configuration import OWN, config_files, configured, transport_keys, unknown_variables
-from rollbook.cli.options import OUTPUT, Command, option
-from rollbook.cli.output import print_table, stderr
+from rollbook.cli.configuration import OWN, Value, config_files, configured, transport_keys, unknown_variables
+from rollbook.cli.options import Command, json_option
+from rollbook.cli.output import print_json, print_table, stderr
 from rollbook.cli.run import command as run
 from rollbook.protocol.redaction import mask_command_line
-from rollbook.records.document import current_version, encode
+from rollbook.records.document import current_version
 
 __all__ = ["Config", "command"]
-
-
-class Value(msgspec.Struct, frozen=True):
-    """The effective value of a key; `origin` is `default`, the name of a variable, or the path of a file."""
-
-    value: Any
-    origin: str
 
 
 class File(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -44,7 +37,7 @@ class Config(msgspec.Struct, kw_only=True, tag_field="schema", tag="rollbook.con
 
 
 @click.command("config", cls=Command)
-@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
+@json_option
 def command(*, as_json: bool) -> None:
     """Show the default of every option that can be configured, and where it comes from.
 
@@ -54,7 +47,7 @@ def command(*, as_json: bool) -> None:
     """
     found = _config()
     if as_json:
-        click.echo(encode(found), nl=False)
+        print_json(found)
         return
     rows = [(key, _text(one.value), one.origin) for key, one in found.values.items()]
     print_table(("KEY", "VALUE", "ORIGIN"), rows, wrap=True)
@@ -68,32 +61,28 @@ def command(*, as_json: bool) -> None:
 
 def _config() -> Config:
     files = [File(str(file.path), file.scope, file.ignored) for file in config_files()]
-    defaults = {key: Value(None, "default") for key in OWN}
+    params = {param.name: param for param in run.params}
+    defaults = {key: Value(_default(params[key]), "default") for key in OWN}
     defaults |= {key: Value(declared.default, "default") for key, declared in transport_keys(all_plug_ins=True).items()}
-    defaults |= {name: Value(default, "default") for name, default in _own_defaults()}
-    given = {key: Value(one.value, one.origin) for key, one in configured(quiet=True).items()}
+    given = configured(quiet=True)
     if "push" in given:  # an address may contain a password
         given["push"] = Value(mask_command_line([given["push"].value])[0], given["push"].origin)
     names = [name for name, _ in unknown_variables()]
     return Config(files=files, values={**defaults, **given}, unknown_variables=names)
 
 
-def _own_defaults() -> list[tuple[str, Any]]:
-    """The defaults of the options of `run` that are not of a transport."""
-    context = click.get_current_context()
-    found: list[tuple[str, Any]] = []
-    for param in run.params:
-        if param.name in OWN:
-            value = param.get_default(context)
-            # click has an object of its own for "no default".
-            plain = str(value) if isinstance(value, Path) else value if isinstance(value, str | int | float) else None
-            found.append((param.name, [] if OWN[param.name] is list else plain))
-    return found
+def _default(param: click.Parameter) -> Any:
+    """The default of an option of `run`."""
+    if param.multiple:
+        return []
+    value = param.get_default(click.get_current_context())
+    # click has an object of its own for "no default".
+    return str(value) if isinstance(value, Path) else value if isinstance(value, str | int | float) else None
 
 
 def _text(value: Any) -> str:
-    if value is None or not (value or isinstance(value, bool | int | float)):
-        return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
+    return "" if value is None else str(value)

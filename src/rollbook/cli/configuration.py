@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from rollbook.clean import clean
 from rollbook.errors import UsageError
@@ -28,7 +29,7 @@ from rollbook.transports.registry import BUILT_IN, options_of, plug_ins
 __all__ = [
     "OWN",
     "ConfigFile",
-    "Setting",
+    "Value",
     "config_files",
     "configured",
     "results_directory",
@@ -60,9 +61,8 @@ PATHS = ("hostfile", "results_dir", "ssh_config")
 """Keys whose values are paths: relative ones in a file count from the directory of the file."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """A configured value and where it comes from: the name of a variable or the path of a file."""
+class Value(msgspec.Struct, frozen=True):
+    """The effective value of a key; `origin` is `default`, the name of a variable, or the path of a file."""
 
     value: Any
     origin: str
@@ -81,9 +81,9 @@ class ConfigFile:
     nearby: bool = False
 
 
-def configured(*, quiet: bool = False) -> dict[str, Setting]:
+def configured(*, quiet: bool = False) -> dict[str, Value]:
     """All values that variables and files set, by key. Raises `UsageError` for unknown keys and unusable values."""
-    found: dict[str, Setting] = {}
+    found: dict[str, Value] = {}
     for file in reversed(list(config_files())):
         if file.ignored:
             if not quiet:
@@ -93,7 +93,7 @@ def configured(*, quiet: bool = False) -> dict[str, Setting]:
     for key in (*OWN, *transport_keys()):
         variable = PREFIX + key.upper()
         if value := os.environ.get(variable):
-            found[key] = Setting(_from_text(key, value), variable)
+            found[key] = Value(_from_text(key, value), variable)
     return found
 
 
@@ -162,7 +162,7 @@ def _distrust(path: Path, status: os.stat_result) -> str:
     return ""
 
 
-def _read(file: ConfigFile) -> dict[str, Setting]:
+def _read(file: ConfigFile) -> dict[str, Value]:
     path = file.path
     try:
         # The file may have been replaced since it was found, even by a FIFO.
@@ -186,7 +186,7 @@ def _read(file: ConfigFile) -> dict[str, Setting]:
             close = difflib.get_close_matches(key.replace("-", "_"), keys, n=1)
             hint = f"did you mean {close[0]}?" if close else "`rollbook config` lists all keys"
             raise UsageError(f"{path}: unknown key {key}; {hint}")
-        found[key] = Setting(_checked(path, key, value), str(path))
+        found[key] = Value(_checked(path, key, value), str(path))
     return found
 
 

@@ -9,7 +9,7 @@ import click
 
 from rollbook.api.checking import run_data_of
 from rollbook.clean import clean
-from rollbook.cli.options import OUTPUT, Command, option
+from rollbook.cli.options import Command, file_option
 from rollbook.cli.output import stderr
 from rollbook.cli.record_argument import RecordPath
 from rollbook.files import BY_UMASK, write_file
@@ -21,20 +21,12 @@ __all__ = ["command"]
 
 @click.command("describe", cls=Command)
 @click.argument("record", type=RecordPath())
-@option(
+@file_option(
     "-o",
     "--output",
-    heading=OUTPUT,
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
     help="File to write [default: stdout]. An existing FILE is kept; its completed copy is written to FILE.new.",
 )
-@click.option(
-    "--product",
-    type=RecordPath(),
-    metavar="RECORD",
-    help="Record or snapshot of the storage nodes.",
-)
+@click.option("--product", type=RecordPath(), metavar="RECORD", help="Record or snapshot of the storage nodes.")
 def command(record: Path, *, output: Path | None, product: Path | None) -> None:
     """Draft the description of the system under test from RECORD.
 

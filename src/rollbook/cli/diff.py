@@ -10,11 +10,10 @@ import click
 from rollbook.api.diff import Diff, diff
 from rollbook.checks.text import change_text
 from rollbook.clean import clean, count_text
-from rollbook.cli.options import OUTPUT, Command, option
-from rollbook.cli.output import stderr
+from rollbook.cli.options import Command, json_option
+from rollbook.cli.output import names_by, print_json, stderr
 from rollbook.cli.record_argument import find
 from rollbook.hosts import fold
-from rollbook.records.document import encode
 
 __all__ = ["command"]
 
@@ -23,7 +22,7 @@ __all__ = ["command"]
 @click.argument("record", metavar="RECORD[:HOST]")
 @click.argument("other", metavar="[OTHER[:HOST]]", required=False)
 @click.option("--volatile", is_flag=True, help="Include counters, gauges and other changing values.")
-@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
+@json_option
 def command(record: str, other: str | None, *, volatile: bool, as_json: bool) -> None:
     """Compare RECORD with OTHER, field by field; without OTHER, the start and end of its run.
 
@@ -31,7 +30,7 @@ def command(record: str, other: str | None, *, volatile: bool, as_json: bool) ->
     """
     found = diff(_named(record), None if other is None else _named(other), volatile=volatile)
     if as_json:
-        click.echo(encode(found), nl=False)
+        print_json(found)
     else:
         _show(found)
     sys.exit(1 if found.differs else 0)
@@ -47,9 +46,7 @@ def _named(text: str) -> str:
 
 def _show(found: Diff) -> None:
     """Print the differences, hosts with the same ones together."""
-    alike: dict[tuple[str, ...], list[str]] = {}
-    for name, changes in found.hosts.items():
-        alike.setdefault(tuple(map(change_text, changes)), []).append(name)
+    alike = names_by((tuple(map(change_text, changes)), name) for name, changes in found.hosts.items())
     for texts, names in alike.items():
         if texts:
             click.echo(clean(names[0] if "->" in names[0] else fold(names)))
@@ -71,9 +68,7 @@ def _show(found: Diff) -> None:
 
 def _show_unread(found: Diff) -> None:
     """Print the sources that were not compared, those of the same hosts together."""
-    alike: dict[tuple[str, ...], list[str]] = {}
-    for source, names in found.unread.items():
-        alike.setdefault(tuple(names), []).append(source)
+    alike = names_by((tuple(names), source) for source, names in found.unread.items())
     for hosts, sources in alike.items():
         where = hosts[0] if "->" in hosts[0] else fold(hosts)
         stderr().print(clean(f"not read, so not compared: {', '.join(sources)} ({where})"), soft_wrap=True)

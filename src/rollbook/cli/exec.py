@@ -11,14 +11,13 @@ import click
 
 from rollbook.clean import clean, count_text
 from rollbook.cli.live import run_interruptible
-from rollbook.cli.options import OUTPUT, Number, SizeType, option
-from rollbook.cli.output import ProgressView, coverage_line, print_failures, size, stderr
+from rollbook.cli.options import OUTPUT, Number, SizeType, json_option, option
+from rollbook.cli.output import ProgressView, coverage_line, names_by, print_failures, print_json, size, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.collect.execute import MAX_OUTPUT, Command, execute
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, fold
 from rollbook.records.commands import CommandResult, Execution
-from rollbook.records.document import encode
 from rollbook.records.hosts import Coverage
 from rollbook.times import iso_now
 
@@ -31,7 +30,7 @@ MAX_LINE = 1 << 16  # bytes of a line that has not ended, after which it is prin
     "exec", cls=ReachCommand, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
 )
 @option("--live", heading=OUTPUT, is_flag=True, help="Print lines as they arrive, each with its host.")
-@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
+@json_option
 @option(
     "--max-output",
     heading=OUTPUT,
@@ -79,7 +78,7 @@ def command(
     if lines is not None:
         lines.end()
     if as_json:
-        click.echo(encode(done), nl=False)
+        print_json(done)
     elif lines is None:
         _print_folded(results)
     _print_dropped(results)
@@ -153,11 +152,8 @@ def _unless_broken(
 def _print_folded(results: list[CommandResult]) -> None:
     """Print each distinct output once, stdout on stdout and stderr on stderr, under the hosts that have it."""
     for is_stderr in (False, True):
-        alike: dict[tuple[str, bool], list[str]] = {}
-        for result in results:
-            text = result.stderr if is_stderr else result.stdout
-            if text:
-                alike.setdefault((text, result.dropped_bytes > 0), []).append(result.name)
+        texts = ((result.stderr if is_stderr else result.stdout, result) for result in results)
+        alike = names_by(((text, result.dropped_bytes > 0), result.name) for text, result in texts if text)
         for (text, truncated), names in sorted(alike.items(), key=lambda item: -len(item[1])):
             notes = ", stderr" * is_stderr + ", truncated" * truncated
             click.echo(f"--- {fold(names)} ({count_text(len(names), 'host')}{notes})", err=is_stderr)
@@ -176,10 +172,7 @@ def _printable(text: str, *, err: bool) -> str:
 
 def _print_dropped(results: list[CommandResult]) -> None:
     """Mark output that is incomplete."""
-    dropped: dict[int, list[str]] = {}
-    for result in results:
-        if result.dropped_bytes:
-            dropped.setdefault(result.dropped_bytes, []).append(result.name)
+    dropped = names_by((result.dropped_bytes, result.name) for result in results if result.dropped_bytes)
     for count, names in dropped.items():
         text = f"truncated  {fold(names)}: {size(count)} of output beyond --max-output dropped"
         stderr().print(text, style="yellow", soft_wrap=True)
@@ -187,10 +180,7 @@ def _print_dropped(results: list[CommandResult]) -> None:
 
 def _print_ends(results: list[CommandResult]) -> None:
     """Name the hosts on which the command failed, by exit status."""
-    ends: dict[int, list[str]] = {}
-    for result in results:
-        if result.exit_status:
-            ends.setdefault(result.exit_status, []).append(result.name)
+    ends = names_by((result.exit_status, result.name) for result in results if result.exit_status)
     for status, names in sorted(ends.items()):
         text = f"exit status {status}" if status > 0 else f"killed by {_signal_name(-status)}"
         stderr().print(f"{text}  {fold(names)}", style="red", soft_wrap=True)

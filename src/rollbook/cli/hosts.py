@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from rollbook.cli.options import OUTPUT, option
+from rollbook.cli.options import OUTPUT, json_option, option
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, fold
@@ -17,7 +17,7 @@ __all__ = ["command"]
 @click.command("hosts", cls=ReachCommand)
 @click.option("--check", is_flag=True, help="Log in to every host in parallel and check that it can be used.")
 @option("--fold", "folded", heading=OUTPUT, is_flag=True, help="Print the hosts as one folded nodeset.")
-@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
+@json_option
 @reach_options
 def command(reach: Reach, *, check: bool, folded: bool, as_json: bool) -> None:
     """List the hosts that the host options select, one per line; with --check, whether each can be used.
@@ -29,10 +29,10 @@ def command(reach: Reach, *, check: bool, folded: bool, as_json: bool) -> None:
     if check:
         sys.exit(_check(reach, as_json=as_json))
     if as_json:
-        from rollbook.records.document import encode  # noqa: PLC0415 - a plain list does not need it
+        from rollbook.cli.output import print_json  # noqa: PLC0415 - a plain list does not need it
         from rollbook.records.host_lists import HostList  # noqa: PLC0415
 
-        click.echo(encode(HostList(reach.hosts)), nl=False)
+        print_json(HostList(reach.hosts))
     elif folded:
         users = dict.fromkeys(host.user for host in reach.hosts)
         click.echo(",".join(fold(_login(host) for host in reach.hosts if host.user == user) for user in users))
@@ -48,16 +48,15 @@ def _login(host: Host) -> str:
 
 def _check(reach: Reach, *, as_json: bool) -> int:
     from rollbook.cli.live import gather_live  # noqa: PLC0415 - a plain list does not need it
-    from rollbook.cli.output import coverage_line, print_failures, print_hosts  # noqa: PLC0415
+    from rollbook.cli.output import coverage_line, print_failures, print_hosts, print_json  # noqa: PLC0415
     from rollbook.protocol.plan import Plan  # noqa: PLC0415
-    from rollbook.records.document import encode  # noqa: PLC0415
     from rollbook.records.host_lists import HostCheck  # noqa: PLC0415
     from rollbook.records.hosts import Coverage  # noqa: PLC0415
 
     results, interrupted = gather_live(reach, Plan(()))
     coverage = Coverage.of(results)
     if as_json:
-        click.echo(encode(HostCheck(coverage, results)), nl=False)
+        print_json(HostCheck(coverage, results))
     else:
         rows = []
         for result in results:

@@ -12,11 +12,10 @@ from rich.console import Console
 from rollbook.api.listing import list_records, no_records
 from rollbook.clean import shorten
 from rollbook.cli.configuration import results_directory
-from rollbook.cli.options import OUTPUT, Command, option
-from rollbook.cli.output import make_table, print_table, stderr, table_width
+from rollbook.cli.options import Command, json_option
+from rollbook.cli.output import make_table, print_json, print_table, stderr, table_width
 from rollbook.cli.summary import duration
 from rollbook.errors import RecordError
-from rollbook.records.document import encode
 from rollbook.records.summary import RecordList, RecordSummary
 
 __all__ = ["command"]
@@ -47,7 +46,7 @@ MAX_TEXT = 40  # characters of a command, a note or the reason of a broken recor
     metavar="N",
     help="Maximum number of records to list; 0: all.",
 )
-@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
+@json_option
 def command(
     directory: Path | None,
     *,
@@ -71,7 +70,7 @@ def command(
             raise
         found = RecordList(results_dir=str(results), records=[])  # nothing was recorded yet
     if as_json:
-        click.echo(encode(found), nl=False)
+        print_json(found)
         return
     if found.records:
         has_notes = any(one.reason or one.note for one in found.records)

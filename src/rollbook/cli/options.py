@@ -28,8 +28,10 @@ __all__ = [
     "SizeType",
     "add_options",
     "complete",
+    "file_option",
     "is_default",
     "is_typed",
+    "json_option",
     "option",
     "refuse_given",
     "sign_option",
@@ -76,10 +78,11 @@ class Command(click.Command):
                     formatter.write_dl(rows)
 
 
-class InputFile(click.ParamType[Path]):
+class InputFile(click.Path):
     """A file that must exist."""
 
-    name = "file"
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """The path, or `UsageError`."""
@@ -90,13 +93,6 @@ class InputFile(click.ParamType[Path]):
         reason = "it is a directory" if path.is_dir() else "it is not a file" if path.exists() else "no such file"
         raise UsageError(f"cannot use {param.opts[0] if param else 'a file'} {path}: {reason}")
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Files, which the shell completes."""
-        from click.shell_completion import CompletionItem  # noqa: PLC0415 - only for completion
-
-        del ctx, param
-        return [CompletionItem(incomplete, type="file")]
-
 
 sign_option = option(
     "--sign",
@@ -105,6 +101,12 @@ sign_option = option(
     metavar="KEY",
     help="Sign the manifest with this ssh key.",
 )
+json_option = option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
+
+
+def file_option(*names: str, help: str) -> Callable[[Any], Any]:  # noqa: A002 - as in click
+    """The option for a file to write."""
+    return option(*names, heading=OUTPUT, type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help=help)
 
 
 def complete(

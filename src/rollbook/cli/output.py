@@ -12,14 +12,14 @@ import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, TextIO
+from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar
 
 import click
 
 from rollbook.clean import clean, count_text
 from rollbook.hosts import Host, fold
 from rollbook.records.causes import group_by_status
+from rollbook.records.document import encode
 from rollbook.records.hosts import Coverage, HasStatus
 
 if TYPE_CHECKING:
@@ -32,8 +32,10 @@ __all__ = [
     "ProgressView",
     "coverage_line",
     "make_table",
+    "names_by",
     "print_failures",
     "print_hosts",
+    "print_json",
     "print_table",
     "size",
     "stderr",
@@ -43,6 +45,7 @@ __all__ = [
     "wrapped",
 ]
 
+K = TypeVar("K")
 MAX_TEXT_WIDTH = 100  # columns that text is wrapped at, however wide the terminal is
 FOLD_ABOVE = 24  # with more hosts than this, equal rows are printed once with a folded nodeset
 COLOURS = {"complete": "green", "partial": "yellow"}
@@ -92,6 +95,11 @@ def wrapped(text: str, stream: TextIO, indent: int) -> str:
     return textwrap.fill(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
 
 
+def print_json(document: Any) -> None:
+    """Print a document as JSON."""
+    click.echo(encode(document), nl=False)
+
+
 def make_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """A table of plain strings, each column as wide as needed."""
     from rich.table import Table  # noqa: PLC0415
@@ -110,12 +118,18 @@ def table_width(shown: Table, console: Console) -> int:
     return console.measure(shown, options=console.options.update(max_width=10**9)).maximum
 
 
+def names_by(pairs: Iterable[tuple[K, str]]) -> dict[K, list[str]]:
+    """Names by what they have in common, from pairs of that and a name."""
+    found: dict[K, list[str]] = {}
+    for common, name in pairs:
+        found.setdefault(common, []).append(name)
+    return found
+
+
 def print_hosts(headings: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> None:
     """Print a row per host or, if there are many, a row per distinct set of values with its hosts folded."""
     if len(rows) > FOLD_ABOVE:
-        alike: dict[tuple[str, ...], list[str]] = {}
-        for name, cells in rows:
-            alike.setdefault(tuple(cells), []).append(name)
+        alike = names_by((tuple(cells), name) for name, cells in rows)
         rows = [(fold(names), cells) for cells, names in alike.items()]
     print_table(headings, [(name, *cells) for name, cells in rows])
 
@@ -185,7 +199,7 @@ class ProgressView:
             self._live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *exc: object) -> None:
         if self._live:
             with contextlib.suppress(OSError):  # the terminal may be closed meanwhile
                 self._live.stop()

@@ -19,7 +19,7 @@ import click
 from click.core import ParameterSource
 
 from rollbook.api.options import MAX_FANOUT
-from rollbook.cli.configuration import Setting, configured
+from rollbook.cli.configuration import Value, configured
 from rollbook.cli.options import (
     HOSTS,
     RECORDING,
@@ -141,7 +141,7 @@ class ReachCommand(Command):
         super().format_options(ctx, formatter)
 
 
-def _settings(args: list[str]) -> dict[str, Setting]:
+def _settings(args: list[str]) -> dict[str, Value]:
     """The configuration; a mistake in it does not keep the user from reading the help."""
     try:
         return configured()
@@ -266,7 +266,7 @@ def _options(context: click.Context, choice: dict[str, Any], values: dict[str, A
 
     An error about a configured value names its origin.
     """
-    settings: dict[str, Setting] = context.meta.get(SETTINGS, {})
+    settings: dict[str, Value] = context.meta.get(SETTINGS, {})
     given = {name: value for name, value in values.items() if is_typed(name)}
     try:
         usable = usable_options(choice["via"], choice["fallback"])

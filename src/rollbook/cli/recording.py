@@ -20,12 +20,11 @@ from rollbook.api.settings import LONGEST, SHORTEST, Settings
 from rollbook.api.signals import Signals
 from rollbook.clean import clean
 from rollbook.cli.options import OUTPUT, RECORDING, Number, add_options, option, sign_option
-from rollbook.cli.output import ProgressView, coverage_line, print_failures, stderr
+from rollbook.cli.output import ProgressView, coverage_line, print_failures, print_json, stderr
 from rollbook.cli.reach import Reach
 from rollbook.cli.summary import show_failure, show_summary
 from rollbook.errors import NoHostReached
 from rollbook.hosts import Host, fold
-from rollbook.records.document import encode
 from rollbook.records.hosts import HasStatus
 from rollbook.records.labels import Label
 from rollbook.report.summary import summarise
@@ -68,42 +67,18 @@ OPTIONS = (
            help="Print the summary as JSON on stdout; with `run`, the command's stdout goes to stderr."),
 )  # fmt: skip
 
+FIELDS = ("results_dir", "interval", "max_samples", "drop_raw", "report", "sign", "share", "bundle_on_failure",
+          "host_budget", "push")  # fmt: skip
+"""The options that are fields of `Settings`."""
+
 
 def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options to a command, which receives them as `settings` without hosts."""
 
     @functools.wraps(command)
-    def with_settings(
-        *,
-        results_dir: Path,
-        interval: float | None,
-        max_samples: int,
-        drop_raw: bool,
-        report: bool,
-        sign: Path | None,
-        share: bool,
-        bundle_on_failure: bool,
-        host_budget: float,
-        push: str,
-        name: str,
-        tags: tuple[str, ...],
-        note: str,
-        **rest: Any,
-    ) -> Any:
-        settings = Settings(
-            results_dir=results_dir,
-            interval=interval,
-            max_samples=max_samples,
-            drop_raw=drop_raw,
-            report=report,
-            sign=sign,
-            share=share,
-            bundle_on_failure=bundle_on_failure,
-            host_budget=host_budget,
-            push=push,
-            label=Label.of(name, tags, note),
-        )
-        return command(settings=settings, **rest)
+    def with_settings(*, name: str, tags: tuple[str, ...], note: str, **rest: Any) -> Any:
+        own = {field: rest.pop(field) for field in FIELDS}
+        return command(settings=Settings(**own, label=Label.of(name, tags, note)), **rest)
 
     return add_options(with_settings, OPTIONS)
 
@@ -220,7 +195,7 @@ def _show_end(recording: Recording, console: Console, *, quiet: bool, as_json: b
     if recording.bundle_error:
         console.print(f"issue report: {clean(recording.bundle_error)}", style="red", soft_wrap=True)
     if as_json:
-        click.echo(encode(summarise(recording.record)), nl=False)
+        print_json(summarise(recording.record))
     elif quiet:
         show_failure(summarise(recording.record), console)
         hosts = recording.record.hosts

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from rollbook.cli.options import OUTPUT, Command, option
+from rollbook.cli.options import Command, file_option
 from rollbook.cli.output import size, stderr
 from rollbook.cli.record_argument import RecordPath
 from rollbook.errors import UsageError
@@ -18,14 +18,7 @@ __all__ = ["command"]
 
 @click.command("report", cls=Command)
 @click.argument("record", type=RecordPath())
-@option(
-    "-o",
-    "--output",
-    heading=OUTPUT,
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="File to write [default: report.html in the record].",
-)
+@file_option("-o", "--output", help="File to write [default: report.html in the record].")
 @click.option("--serve", is_flag=True, help="Serve the page on 127.0.0.1 until Ctrl-C, and print its address.")
 @click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="Port of --serve [default: any free one].")
 def command(record: Path, output: Path | None, port: int | None, *, serve: bool) -> None:

@@ -13,8 +13,8 @@ import click
 
 from rollbook.clean import clean
 from rollbook.cli.live import gather_live
-from rollbook.cli.options import OUTPUT, RECORDING, complete, option, refuse_given, sign_option
-from rollbook.cli.output import coverage_line, print_failures, print_hosts, size
+from rollbook.cli.options import OUTPUT, RECORDING, complete, json_option, option, refuse_given, sign_option
+from rollbook.cli.output import coverage_line, print_failures, print_hosts, print_json, size
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.recording import share_option
 from rollbook.errors import UsageError
@@ -52,7 +52,7 @@ HEADINGS = ("status", "os", "kernel", "cpu", "memory", "disks", "network", "RDMA
 )
 @sign_option
 @share_option
-@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
+@json_option
 @option(
     "--source",
     "names",
@@ -97,7 +97,7 @@ def command(
     if output is not None:
         _write(output, snapshot, now, sign, share=share)
     if as_json:
-        click.echo(encode(snapshot), nl=False)
+        print_json(snapshot)
     else:
         _show(records)
     print_failures(records)

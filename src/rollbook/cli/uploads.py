@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -24,14 +24,12 @@ from rollbook.bundle.summary import Delivery as Mode
 from rollbook.bundle.upload import require_target, upload_bundle
 from rollbook.clean import clean
 from rollbook.cli.options import OUTPUT, add_options, option
-from rollbook.cli.output import size
-from rollbook.cli.s3 import s3_arguments, s3_options
+from rollbook.cli.output import print_json, size
 from rollbook.errors import RollbookError, UsageError
 from rollbook.hosts import fold
 from rollbook.records.causes import group_by_cause
-from rollbook.records.document import encode
 
-__all__ = ["Upload", "describe_deliveries", "send_archive", "send_per_node", "upload_options"]
+__all__ = ["Upload", "account", "describe_deliveries", "s3_options", "send_archive", "send_per_node", "upload_options"]
 
 DELIVERIES = {
     "presigned": "uploaded by the node with presigned requests",
@@ -39,11 +37,40 @@ DELIVERIES = {
     "node": "uploaded by the node with its own permissions",
 }
 
+S3_OPTIONS = (
+    option("--s3-endpoint-url", heading=OUTPUT, metavar="URL", help="S3 server [default: Amazon's]."),
+    option("--s3-region", heading=OUTPUT, metavar="REGION", help="Region of the S3 server [default: as configured]."),
+    option("--s3-profile", heading=OUTPUT, metavar="NAME", help="Profile of ~/.aws/config for S3."),
+)
+
+
+def s3_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options to a command, which gets them as `s3`, an `Account`."""
+
+    @functools.wraps(command)
+    def with_account(*, s3_endpoint_url: str | None, s3_region: str | None, s3_profile: str | None, **rest: Any) -> Any:
+        if "@" in (s3_endpoint_url or ""):  # it would be in messages
+            raise UsageError("--s3-endpoint-url must not contain credentials; use --s3-profile or the environment")
+        return command(s3=Account(s3_region, s3_profile, s3_endpoint_url), **rest)
+
+    return add_options(with_account, S3_OPTIONS)
+
+
+def account(s3: Account, transport: Mapping[str, Any]) -> Account:
+    """The account for S3: region and profile are those of the transport unless given; its endpoint is never used."""
+    return Account(s3.region or transport.get("region"), s3.profile or transport.get("profile"), s3.endpoint_url)
+
+
+def s3_arguments(s3: Account) -> list[str]:
+    """The options as they are typed."""
+    given = {"--s3-endpoint-url": s3.endpoint_url, "--s3-region": s3.region, "--s3-profile": s3.profile}
+    return [word for flag, value in given.items() if value for word in (flag, value)]
+
 
 OPTIONS = (
-    option("--upload", heading=OUTPUT, metavar="S3-PATH",
+    option("--upload", "archive_to", heading=OUTPUT, metavar="S3-PATH",
            help="Upload the bundle as one archive below s3://bucket/prefix, and verify it; the local bundle stays."),
-    option("--s3-path", heading=OUTPUT, metavar="S3-PATH",
+    option("--s3-path", "per_node_to", heading=OUTPUT, metavar="S3-PATH",
            help="Upload an archive for each node of a HyperPod cluster below s3://bucket/prefix, and verify them."),
     option("--delivery", heading=OUTPUT, type=click.Choice(get_args(Mode)), metavar="MODE",
            help="How the nodes' archives get to --s3-path: presigned (nodes upload them with presigned requests and "
@@ -130,16 +157,9 @@ def upload_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @s3_options
     @functools.wraps(command)
-    def with_upload(
-        *,
-        upload: str | None,
-        s3_path: str | None,
-        delivery: Mode | None,
-        download: Path | None,
-        s3: Account,
-        **rest: Any,
-    ) -> Any:
-        return command(upload=Upload(upload, s3_path, delivery, download, s3), **rest)
+    def with_upload(**rest: Any) -> Any:
+        own = {field.name: rest.pop(field.name) for field in dataclasses.fields(Upload)}
+        return command(upload=Upload(**own), **rest)
 
     return add_options(with_upload, OPTIONS)
 
@@ -148,7 +168,7 @@ def send_archive(bundle: Path, to: str, s3: Account, *, as_json: bool = False) -
     """Upload the bundle as one archive, and print where it is."""
     done = upload_bundle(bundle, to, region=s3.region, profile=s3.profile, endpoint_url=s3.endpoint_url)
     if as_json:
-        click.echo(encode(done), nl=False)
+        print_json(done)
     verified = {"sha256": "SHA-256", "md5": "MD5"}[done.verified]
     click.echo(f"uploaded to {clean(done.url)}: {size(done.size)}, size and {verified} verified", err=True)
 
@@ -157,7 +177,7 @@ def send_per_node(bundle: Path, to: str, s3: Account, *, keep: Path | None = Non
     """Upload the archives that nodes have not uploaded themselves, and print where all of them are."""
     done = upload_layout(bundle, to, s3, keep)
     if as_json:
-        click.echo(encode(done), nl=False)
+        print_json(done)
     where = done[-1].url.rpartition("/")[0]
     total = size(sum(one.size for one in done))
     click.echo(

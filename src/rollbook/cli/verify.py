@@ -9,10 +9,9 @@ import click
 
 from rollbook.checks.verify import Verified, verify
 from rollbook.clean import clean, count_text
-from rollbook.cli.options import OUTPUT, Command, InputFile, option
-from rollbook.cli.output import size, stderr
+from rollbook.cli.options import Command, InputFile, json_option
+from rollbook.cli.output import print_json, size, stderr
 from rollbook.cli.record_argument import RecordPath
-from rollbook.records.document import encode
 from rollbook.records.locate import locate_record
 from rollbook.records.signing import sign
 
@@ -34,7 +33,7 @@ __all__ = ["command"]
     metavar="KEY",
     help="Sign the record with this ssh key if it has no problems.",
 )
-@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
+@json_option
 def command(record: Path, *, allowed_signers: Path | None, key: Path | None, as_json: bool) -> None:
     """Check RECORD against its manifest: report files that are missing, changed, added or unreadable.
 
@@ -46,7 +45,7 @@ def command(record: Path, *, allowed_signers: Path | None, key: Path | None, as_
         sign(path / "manifest.json", key)
         found = verify(path, allowed_signers)
     if as_json:
-        click.echo(encode(found), nl=False)
+        print_json(found)
     else:
         _show(found)
     sys.exit(1 if found.problems else 0)

@@ -18,6 +18,7 @@ from email.message import Message
 from types import FrameType
 from typing import IO
 
+from rollbook.agent.redaction import MASK
 from rollbook.clean import clean
 from rollbook.errors import UsageError
 from rollbook.protocol.redaction import mask_command_line
@@ -28,8 +29,6 @@ __all__ = ["TOKEN", "Failure", "Receiver"]
 TOKEN = "ROLLBOOK_PUSH_TOKEN"  # noqa: S105 - the name of a variable
 PATH = "/api/v1/write"
 LONGEST_ANSWER, LONGEST_REASON = 4096, 300  # bytes and characters; a cut must not hide a secret from masking
-TOO_MANY_REQUESTS = 429
-MASK = "***"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +93,7 @@ class Receiver:
         except urllib.error.HTTPError as error:
             with error:
                 reason = self._explain(error, seconds)
-            if error.code >= http.client.INTERNAL_SERVER_ERROR or error.code == TOO_MANY_REQUESTS:
+            if error.code >= http.client.INTERNAL_SERVER_ERROR or error.code == http.client.TOO_MANY_REQUESTS:
                 return Failure(reason, pause=_pause(error.headers.get("Retry-After", "")))
             return Failure(reason, may_retry=False)
         except (OSError, http.client.HTTPException) as error:

@@ -36,13 +36,7 @@ class Batch:
 
     def body(self) -> bytes:
         """The message."""
-        out = bytearray()
-        for labels, samples in self._series.items():
-            series = labels + b"".join(samples)
-            out.append(0x0A)
-            put_varint(out, len(series))
-            out += series
-        return bytes(out)
+        return b"".join(_field(0x0A, labels + b"".join(samples)) for labels, samples in self._series.items())
 
     def _add(self, labels: bytes, sample: bytes) -> None:
         found = self._series.get(labels)
@@ -55,14 +49,9 @@ class Batch:
 
 def encode_labels(labels: Mapping[str, str]) -> bytes:
     """The labels of a series, in the order of their names; empty ones mean the same as none and are left out."""
-    out = bytearray()
-    for name, value in sorted(labels.items()):
-        if value:
-            pair = _text(0x0A, name) + _text(0x12, value)
-            out.append(0x0A)
-            put_varint(out, len(pair))
-            out += pair
-    return bytes(out)
+    return b"".join(
+        _field(0x0A, _text(0x0A, name) + _text(0x12, labels[name])) for name in sorted(labels) if labels[name]
+    )
 
 
 def encode_time(milliseconds: int) -> bytes:
@@ -83,8 +72,12 @@ def snappy(data: bytes) -> bytes:
     return bytes(out)
 
 
-def _text(field: int, text: str) -> bytes:
-    data = text.encode("utf-8", "replace")
-    out = bytearray([field])
+def _text(tag: int, text: str) -> bytes:
+    return _field(tag, text.encode("utf-8", "replace"))
+
+
+def _field(tag: int, data: bytes) -> bytes:
+    """A field that starts with its length."""
+    out = bytearray([tag])
     put_varint(out, len(data))
     return bytes(out + data)

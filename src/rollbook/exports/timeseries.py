@@ -19,7 +19,7 @@ from rollbook.sources.loadavg import LoadAvg
 from rollbook.sources.net_dev import Interface
 from rollbook.sql.connection import opened
 from rollbook.tables.quoting import quoted
-from rollbook.times import iso_time
+from rollbook.times import from_ns, iso_time
 
 __all__ = ["write_timeseries"]
 
@@ -53,8 +53,8 @@ def write_timeseries(
 def _write(run: Record, connection: duckdb.DuckDBPyConnection, file: IO[bytes]) -> int:
     counted = connection.execute("SELECT host, count(*), min(ts), max(ts) FROM samples GROUP BY host ORDER BY host")
     hosts = {host: (count, first, last) for host, count, first, last in counted.fetchall()}
-    started = min((first for _, first, _ in hosts.values()), default=_at(run.hosts.started_ns))
-    ended = max((last for _, _, last in hosts.values()), default=_at(run.hosts.ended_ns))
+    started = min((first for _, first, _ in hosts.values()), default=from_ns(run.hosts.started_ns))
+    ended = max((last for _, _, last in hosts.values()), default=from_ns(run.hosts.ended_ns))
     head = {
         "collection_interval_seconds": (run.hosts.interval_seconds or 0.0) * run.hosts.merged,
         "start_time": iso_time(started),
@@ -160,7 +160,3 @@ class _Rows:
     def _plain(self, value: Any) -> Any:
         """Round the means of merged samples where the tool has whole numbers."""
         return round(value) if self._whole and not isinstance(value, str) else value
-
-
-def _at(at_ns: int) -> dt.datetime:
-    return dt.datetime.fromtimestamp(at_ns / 1e9, dt.UTC).replace(tzinfo=None)
