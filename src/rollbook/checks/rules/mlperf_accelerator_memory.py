@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, positive_integer, require_type, round_of
+from rollbook.checks.mlperf import Validation, finding_for, positive_integer, require_type, round_of
 from rollbook.checks.rules.mlperf_checkpoint_size import checkpoint_gb
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell, NotApplicable
@@ -34,4 +34,4 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     yield Compared("memory of all accelerators, GB", f">= {size:.1f}", declared=held)
     if held < size:
         text = f"{count} × {name or 'accelerators'} hold {held:g} GB, the checkpoint has {size:.1f} GB"
-        yield finding_for(Issue(Validation.INVALID, text, "accelerator", f">= {size:.1f} GB", f"{held:g} GB"))
+        yield finding_for(Validation.INVALID, text, "accelerator", f">= {size:.1f} GB", f"{held:g} GB")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, require_type, round_of, stated
+from rollbook.checks.mlperf import Validation, finding_for, require_type, round_of, stated
 from rollbook.checks.run_data import Benchmark, RunData, read_object
 from rollbook.errors import CannotTell, NotApplicable
 from rollbook.records.findings import Compared, Finding
@@ -38,4 +38,4 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     if same:
         data, results = (found.get(name) or "unknown" for name in ("data_or_chkpt_path", "results_path"))
         text = f"{data} and {results} are on the same file system"
-        yield finding_for(Issue(Validation.INVALID, text, "results_dir", "another file system", results))
+        yield finding_for(Validation.INVALID, text, "results_dir", "another file system", results)

@@ -13,7 +13,7 @@ import datetime as dt
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, require_type, round_of, time_of
+from rollbook.checks.mlperf import Validation, finding_for, require_type, round_of, time_of
 from rollbook.checks.rules.mlperf_checkpoint_count import count_of
 from rollbook.checks.run_data import Benchmark, RunData, read_object
 from rollbook.errors import CannotTell, NotApplicable
@@ -43,13 +43,11 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     between = f"{gap:.1f} s between writing ({wrote[0].get('run_datetime')}) and reading"
     if gap < 0:
         text = f"{between}: the clocks of the launching hosts disagree by {-gap:.1f} s or more"
-        yield finding_for(Issue(Validation.INVALID, text, "invocation_start_time", ">= 0 s", gap), clock_skew=skew)
+        yield finding_for(Validation.INVALID, text, "invocation_start_time", ">= 0 s", gap, clock_skew=skew)
     elif gap > most:
         known = f"; clocks of the hosts differ by up to {skew:.3f} s" if skew else ""
         text = f"{between}, at most {most:.0f} s{known}"
-        yield finding_for(
-            Issue(Validation.INVALID, text, "invocation_start_time", f"<= {most:.0f} s", gap), clock_skew=skew
-        )
+        yield finding_for(Validation.INVALID, text, "invocation_start_time", f"<= {most:.0f} s", gap, clock_skew=skew)
 
 
 def _does_only(metadata: Mapping[str, Any], what: str) -> bool:

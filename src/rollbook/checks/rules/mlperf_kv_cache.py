@@ -10,16 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rollbook.checks.mlperf import (
-    Issue,
-    Validation,
-    finding_for,
-    number,
-    preview_finding,
-    require_type,
-    round_of,
-    stated,
-)
+from rollbook.checks.mlperf import Validation, finding_for, number, preview_finding, require_type, round_of, stated
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding
@@ -57,7 +48,7 @@ def _at_least(run: RunData, name: str, least: float, closed: float, missing: lis
     if amount < closed:
         validation, limit = (Validation.INVALID, least) if amount < least else (Validation.OPEN, closed)
         text = f"{name} is {amount:g}, at least {limit:g} required{' for CLOSED' * (validation is Validation.OPEN)}"
-        yield finding_for(Issue(validation, text, name, f">= {limit:g}", amount))
+        yield finding_for(validation, text, name, f">= {limit:g}", amount)
 
 
 def _one_of(
@@ -72,4 +63,4 @@ def _one_of(
     if value not in closed:
         validation = Validation.OPEN if value in only_open else Validation.INVALID
         text = f"{name} is {value}; CLOSED allows {', '.join(closed)}"
-        yield finding_for(Issue(validation, text, name, closed, value))
+        yield finding_for(validation, text, name, closed, value)

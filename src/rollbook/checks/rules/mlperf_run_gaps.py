@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, round_of
+from rollbook.checks.mlperf import Validation, finding_for, round_of
 from rollbook.checks.mlperf_runs import runs_of
 from rollbook.checks.run_data import RunData, SeveralRuns
 from rollbook.errors import NotApplicable
@@ -34,4 +34,4 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     for one, gap in gaps:
         if gap >= most:
             text = f"{one.name} started {gap:.0f} s after the run before it; less than {most:.0f} s is required"
-            yield finding_for(Issue(Validation.INVALID, text, "run_datetime", f"< {most:.0f} s", gap))
+            yield finding_for(Validation.INVALID, text, "run_datetime", f"< {most:.0f} s", gap)
