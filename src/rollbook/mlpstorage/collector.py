@@ -16,10 +16,10 @@ from typing import Any
 from rollbook.api.snapshot import snapshot
 from rollbook.errors import RollbookError
 from rollbook.hosts import is_local, parse_hosts
-from rollbook.mlpstorage import standalone
 from rollbook.mlpstorage.logs import log
 from rollbook.mlpstorage.shapes import failed_host, raw_host
 from rollbook.records.hosts import HostResult
+from rollbook.times import iso_now
 
 __all__ = [
     "LOCALHOST_IDENTIFIERS",
@@ -31,7 +31,6 @@ __all__ = [
     "TimeSeriesCollectorInterface",
     "collect_cluster_info",
     "collect_local_system_info",
-    "collect_timeseries_sample",
     "host_names",
 ]
 
@@ -156,13 +155,13 @@ class SSHClusterCollector(ClusterCollectorInterface):
                 log(self.logger, "warning", late if result.status == "timed-out" else failed)
         gave = [result for result in results.values() if result.gave_data]
         only_local = bool(gave) and not errors and all(result.method == "local" for result in gave)
-        return CollectionResult(bool(gave), data, errors, "local" if only_local else "ssh", standalone.now())
+        return CollectionResult(bool(gave), data, errors, "local" if only_local else "ssh", iso_now())
 
     def collect_local(self) -> CollectionResult:
         """Collect from this machine, without any network."""
         info = collect_local_system_info()
         errors = [f"{info['hostname']}: {info['error']}"] if "error" in info else []
-        return CollectionResult(not errors, {info["hostname"]: info}, errors, "local", standalone.now())
+        return CollectionResult(not errors, {info["hostname"]: info}, errors, "local", iso_now())
 
     def is_available(self) -> bool:
         """Whether there is an ssh client."""
@@ -264,11 +263,6 @@ def collect_local_system_info() -> dict[str, Any]:
         return failed_host(socket.gethostname(), str(error))
 
 
-def collect_timeseries_sample() -> dict[str, Any]:
-    """Return one sample of this machine; a metric that cannot be read is left out and named in `errors`."""
-    return standalone.sample()
-
-
 def collect_cluster_info(  # noqa: PLR0917 - the tool's signature
     hosts: Sequence[str],
     mpi_bin: str,
@@ -290,7 +284,7 @@ def collect_cluster_info(  # noqa: PLR0917 - the tool's signature
     about: dict[str, Any] = {
         "collection_method": "mpi",
         "requested_hosts": list(hosts),
-        "collection_timestamp": standalone.now(),
+        "collection_timestamp": iso_now(),
     }
     collector = MPIClusterCollector(hosts, mpi_bin, logger, results_dir, allow_run_as_root, timeout_seconds, **options)
     try:
