@@ -29,7 +29,7 @@ __all__ = [
 KIB, GIB = 1024, 1024**3
 
 
-class _Row:
+class _Row(Mapping[str, Any]):
     """A dataclass that can also be read like its dictionary."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -45,19 +45,11 @@ class _Row:
     def __getitem__(self, name: str) -> Any:
         return self.to_dict()[name]
 
-    def __contains__(self, name: object) -> bool:
-        return name in self.to_dict()
-
     def __iter__(self) -> Iterator[str]:
         return iter(self.to_dict())
 
-    def keys(self) -> Iterator[str]:
-        """Return the names of the fields, so that `dict(row)` works."""
-        return iter(self)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """Return a field by name, or the default."""
-        return self.to_dict().get(name, default)
+    def __len__(self) -> int:
+        return len(self.to_dict())
 
 
 @dataclasses.dataclass
