@@ -21,7 +21,7 @@ from rollbook.checks.verify import NEEDED
 from rollbook.errors import CannotTell, RecordError
 from rollbook.mlperf.runs import dlio_metadata, has_run
 from rollbook.mlpstorage.cluster import ClusterInformation
-from rollbook.mlpstorage.config import BENCHMARK_TYPES, EXIT_CODE, ROUND, RuleState
+from rollbook.mlpstorage.config import BENCHMARK_TYPES, EXIT_CODE, PARAM_VALIDATION, ROUND
 from rollbook.mlpstorage.hosts import dict_of
 from rollbook.mlpstorage.issues import Issue
 from rollbook.mlpstorage.logs import log
@@ -68,11 +68,11 @@ class ProcessedRun:
 
     def is_valid(self) -> bool:
         """Whether no issue is INVALID."""
-        return all(issue.validation.value != RuleState.INVALID.value for issue in self.issues)
+        return all(issue.validation is not PARAM_VALIDATION.INVALID for issue in self.issues)
 
     def is_closed(self) -> bool:
         """Whether it is valid and no issue is OPEN."""
-        return self.is_valid() and all(issue.validation.value != RuleState.OPEN.value for issue in self.issues)
+        return all(issue.validation is PARAM_VALIDATION.CLOSED for issue in self.issues)
 
 
 @dataclasses.dataclass
