@@ -313,7 +313,8 @@ def memory_of(run: RunData) -> Memory:
     total = cluster.get("total_memory_bytes") if is_measured(cluster) else None
     args = table(run.metadata.get("args"))
     each, count, hosts = (args.get(name) for name in ("client_host_memory_in_gb", "num_client_hosts", "hosts"))
-    number_of_clients = count if is_size(count) and count else len(run.start) or _length(hosts)
+    named = len(hosts) if isinstance(hosts, list) else 0
+    number_of_clients = count if is_size(count) and count else len(run.start) or named
     reported = run.summary.get("host_memory_GB")
     return Memory(
         hosts=len(memories) or len(run.start) or _hosts_of(cluster) or _hosts_of(run.summary),
@@ -324,10 +325,6 @@ def memory_of(run: RunData) -> Memory:
         if isinstance(reported, list) and reported and all(map(is_size, reported))
         else None,
     )
-
-
-def _length(hosts: Any) -> int:
-    return len(hosts) if isinstance(hosts, list) else 0
 
 
 def _hosts_of(document: Mapping[str, Any]) -> int:

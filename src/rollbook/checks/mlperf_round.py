@@ -70,12 +70,11 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class CheckpointModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A model to checkpoint: processes in CLOSED, what they must be a multiple of in OPEN, sizes in GB."""
+    """A model to checkpoint: processes in CLOSED, what they must be a multiple of in OPEN, whether it has a subset."""
 
     closed_processes: int
     open_multiple: int
-    checkpoint_gb: float
-    subset_gb: float | None = None
+    subset: bool = False
 
 
 class Checkpointing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

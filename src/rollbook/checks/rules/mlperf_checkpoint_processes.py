@@ -28,11 +28,10 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
         raise CannotTell(f"there is no process count for {name}")
     processes = positive_integer(run.metadata.get("num_processes"), "num_processes")
     subset = parameter(run.metadata, "checkpoint.mode") == "subset"
-    has_subset = model.subset_gb is not None
-    closed = f"{model.closed_processes}" + f", or {rules.subset_processes} in subset mode" * has_subset
+    closed = f"{model.closed_processes}" + f", or {rules.subset_processes} in subset mode" * model.subset
     yield Compared("processes", closed, declared=f"{processes}{' in subset mode' * subset}")
     if subset:
-        if not has_subset or processes != rules.subset_processes:
+        if not model.subset or processes != rules.subset_processes:
             text = f"subset mode with {processes} processes for {name}: CLOSED needs {closed}"
             yield finding_for(Validation.INVALID, text, "num_processes", closed, processes)
     elif processes != model.closed_processes:

@@ -30,7 +30,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     if storage not in FILE_STORAGE:
         raise NotApplicable(f"{storage} is object storage, which has no file system")
     directory = run.result_directory
-    found = read_object(directory / EVIDENCE) if directory else {}
+    found = (read_object(directory / EVIDENCE) if directory else None) or {}
     same = found.get("same_filesystem")
     if not isinstance(same, bool):
         raise CannotTell(f"{EVIDENCE}, in which the tool records it, is missing or unreadable")

@@ -61,7 +61,8 @@ def _writing_run(run: RunData) -> tuple[Mapping[str, Any], Mapping[str, Any]] | 
     if run.path is None:
         return None
     here = result_directory(run.path.resolve())  # `.` is its own parent
-    found = [(read_object(path), path.parent) for path in here.parent.glob("*/*_metadata.json") if path.parent != here]
+    files = (path for path in here.parent.glob("*/*_metadata.json") if path.parent != here)
+    found = [(read_object(path) or {}, path.parent) for path in files]
     before, model = str(run.metadata.get("run_datetime") or ""), run.metadata.get("model")
     wrote = [
         (data, path)
@@ -71,7 +72,7 @@ def _writing_run(run: RunData) -> tuple[Mapping[str, Any], Mapping[str, Any]] | 
     if not wrote:
         return None
     data, path = max(wrote, key=lambda one: str(one[0].get("run_datetime")))
-    return data, read_object(path / "summary.json")
+    return data, read_object(path / "summary.json") or {}
 
 
 def _began(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> dt.datetime:
