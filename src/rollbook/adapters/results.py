@@ -134,7 +134,8 @@ class Results:
         found = sorted(
             (at, path)
             for path in self._below(root)
-            if _fits(path.name, patterns) and (at := self.written(path)) is not None
+            if any(fnmatch.fnmatchcase(path.name, pattern) for pattern in patterns)
+            and (at := self.written(path)) is not None
         )
         if len(found) > 1:
             self.note(f"{len(found)} files named {' or '.join(patterns)} below {root}; the newest is {found[-1][1]}")
@@ -160,7 +161,3 @@ class Results:
                 except OSError:
                     continue
             level = [path for path in deeper if path != self.ran.cwd / self.ran.leaf]
-
-
-def _fits(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

@@ -114,8 +114,7 @@ def _networking(host: HostResult, roles: Roles) -> list[dict[str, Entry]]:
             "unit_count": Entry(count, "measured"),
             "type": Entry(kind, "measured"),
             "state": Entry(state, "measured"),
-            **({"speed": _speed(speed)} if state == "up" else {}),
-            **({"traffic": _traffic(used)} if state == "up" else {}),
+            **({"speed": _speed(speed), "traffic": _traffic(used)} if state == "up" else {}),
         }
         for (kind, state, speed, used), count in sorted(cards.items(), key=str)
     ]

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from rollbook.adapters.results import rows
 from rollbook.checks.mlperf import is_size, table
 from rollbook.errors import RecordError
 from rollbook.mlpstorage.hosts import GIB, KIB, HostCPUInfo, HostInfo, HostMemoryInfo
@@ -121,21 +122,16 @@ class ClusterInformation:
         """Return the cluster from `as_dict`, with its hosts; None for anything without `total_memory_bytes`."""
         if not isinstance(data, Mapping) or "total_memory_bytes" not in data:
             return None
-        listed = data.get("hosts")
-        hosts = (
-            [HostInfo.from_written(one) for one in listed if isinstance(one, Mapping)]
-            if isinstance(listed, list)
-            else []
-        )
+        hosts = [HostInfo.from_written(host) for host in rows(data.get("hosts"))]
         found = cls(hosts, logger, calculate_aggregated_info=False)
         for name in SUMS:
             setattr(found, name, int(data[name]) if is_size(data.get(name)) else 0)
         found.num_hosts = found.num_hosts or len(hosts)
         found.collection_method = str(data.get("collection_method") or "unknown")
         found.collection_timestamp = data.get("collection_timestamp")
-        issues, missing = data.get("host_consistency_issues"), data.get("missing_hosts")
+        issues = data.get("host_consistency_issues")
         found.host_consistency_issues = [str(one) for one in issues] if isinstance(issues, list) else []
-        found.missing_hosts = [one for one in missing if isinstance(one, dict)] if isinstance(missing, list) else []
+        found.missing_hosts = rows(data.get("missing_hosts"))
         found.num_hosts_requested = data.get("num_hosts_requested")
         return found
 

@@ -181,20 +181,13 @@ class DLIOResultParser:
         system = ClusterInformation.from_dlio_summary_json(summary, self.logger, root)
         if system is None:
             system = ClusterInformation.from_dict((metadata or {}).get("cluster_information"), self.logger)
-        return BenchmarkRunData(
-            benchmark_type=BENCHMARK_TYPES[found["benchmark_type"]],
-            model=found["model"],
-            command=found["command"],
-            run_datetime=str(summary.get("start") or ""),
-            num_processes=int(found["num_processes"] or 0),
-            parameters=dict(found["parameters"]),
-            override_parameters=found["override_parameters"],
-            system_info=system,
-            metrics=dict(found["metrics"]),
-            result_dir=str(result_dir),
-            accelerator=found["accelerator"] or None,
-            end_datetime=str(summary.get("end") or ""),
-        )
+        found |= {
+            "run_datetime": summary.get("start") or "",
+            "num_processes": int(found["num_processes"] or 0),
+            "accelerator": found["accelerator"] or None,
+            "end_datetime": summary.get("end"),
+        }
+        return _run_data(found, system, result_dir)
 
 
 class ResultFilesExtractor:
@@ -214,20 +207,28 @@ class ResultFilesExtractor:
         if system is None and result.summary:
             system = ClusterInformation.from_dlio_summary_json(result.summary, logger, Path(result_dir))
         metrics = metadata.get("metrics") or (result.summary or {}).get("metric")
-        return BenchmarkRunData(
-            benchmark_type=BENCHMARK_TYPES[str(metadata["benchmark_type"])],
-            model=metadata.get("model"),
-            command=metadata.get("command"),
-            run_datetime=str(metadata["run_datetime"]),
-            num_processes=metadata["num_processes"],
-            parameters=dict_of(metadata["parameters"]),
-            override_parameters=dict_of(metadata.get("override_parameters")),
-            system_info=system,
-            metrics=metrics if isinstance(metrics, dict) else None,
-            result_dir=str(result_dir),
-            accelerator=metadata.get("accelerator"),
-            end_datetime=str(metadata.get("end_datetime") or ""),
-        )
+        return _run_data({**metadata, "metrics": metrics}, system, result_dir)
+
+
+def _run_data(
+    metadata: Mapping[str, Any], system: ClusterInformation | None, result_dir: str | os.PathLike[str]
+) -> BenchmarkRunData:
+    """Return the data of a run from its metadata, by the tool's keys."""
+    metrics = metadata.get("metrics")
+    return BenchmarkRunData(
+        benchmark_type=BENCHMARK_TYPES[str(metadata["benchmark_type"])],
+        model=metadata.get("model"),
+        command=metadata.get("command"),
+        run_datetime=str(metadata["run_datetime"]),
+        num_processes=metadata["num_processes"],
+        parameters=dict_of(metadata["parameters"]),
+        override_parameters=dict_of(metadata.get("override_parameters")),
+        system_info=system,
+        metrics=metrics if isinstance(metrics, dict) else None,
+        result_dir=str(result_dir),
+        accelerator=metadata.get("accelerator"),
+        end_datetime=str(metadata.get("end_datetime") or ""),
+    )
 
 
 class BenchmarkRun:
