@@ -16,7 +16,7 @@ from typing import Any, cast
 from rollbook.adapters.results import rows
 from rollbook.checks.mlperf import is_size, table
 from rollbook.errors import RecordError
-from rollbook.mlpstorage.hosts import GIB, KIB, HostCPUInfo, HostInfo, HostMemoryInfo
+from rollbook.mlpstorage.hosts import GIB, HostCPUInfo, HostInfo, HostMemoryInfo, dict_of
 from rollbook.mlpstorage.logs import log
 from rollbook.records.cluster import consistency_issues
 from rollbook.records.reading import read_target
@@ -186,8 +186,7 @@ class ClusterSnapshots:
 
 
 def _numbers(values: Any) -> list[float]:
-    good = isinstance(values, list) and all(isinstance(value, int | float) for value in values)
-    return list(values) if good else []
+    return values if isinstance(values, list) and all(map(is_size, values)) else []
 
 
 def _ranks(files: Sequence[Path]) -> Iterator[HostInfo]:
@@ -200,11 +199,9 @@ def _ranks(files: Sequence[Path]) -> Iterator[HostInfo]:
             continue
         if not isinstance(rank, dict):
             continue
-        name, memory = rank.get("hostname"), rank.get("host_meminfo")
-        size = str(memory.get("MemTotal", "")).split() if isinstance(memory, dict) else []
-        if name and name not in seen and size and size[0].isdecimal():
+        name, memory = rank.get("hostname"), HostMemoryInfo.from_proc_meminfo_dict(dict_of(rank.get("host_meminfo")))
+        if isinstance(name, str) and name and name not in seen and memory.total:
             seen.add(name)
-            counts = _numbers(rank.get("host_cpu_count"))
-            cpus = int(max(counts, default=0))
-            total = HostMemoryInfo(total=int(size[0]) * KIB, origin="dlio_summary")
-            yield HostInfo(hostname=name, memory=total, cpu=HostCPUInfo(cpus, cpus) if cpus else None)
+            cpus = int(max(_numbers(rank.get("host_cpu_count")), default=0))
+            memory = HostMemoryInfo(total=memory.total, origin="dlio_summary")
+            yield HostInfo(hostname=name, memory=memory, cpu=HostCPUInfo(cpus, cpus) if cpus else None)
