@@ -147,13 +147,13 @@ def require_place(kind: str) -> None:
         raise UsageError(f"MLPerf Storage's layout has no place for {kind!r}, only for: {', '.join(_TAILS)}")
 
 
-def leaf_parts(kind: str, run: Outcome | Sequence[str]) -> tuple[str, ...]:
+def leaf_parts(outcome: Outcome) -> tuple[str, ...]:
     """Return the directories of a run below the system's name, without the time stamp: `training/unet3d/run`.
 
-    Takes an outcome or a command line. Raises `UsageError` for a part that is unknown or not allowed as a directory.
+    Raises `UsageError` for a part that is unknown or not allowed as a directory.
     """
+    kind = outcome.benchmark_type
     require_place(kind)
-    outcome = run if isinstance(run, Outcome) else from_command_line(kind, run)
     values = {**outcome.parameters, "model": outcome.model, "command": outcome.command or _dlio_command(outcome)}
     parts = [kind]
     for name in _TAILS[kind]:

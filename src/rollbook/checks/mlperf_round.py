@@ -6,9 +6,11 @@ A part that is None, or a list that is empty, means that the round has no such r
 from __future__ import annotations
 
 import datetime as dt
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
+
+from rollbook.errors import NotApplicable
 
 __all__ = [
     "CheckpointModel",
@@ -22,6 +24,7 @@ __all__ = [
     "Workload",
 ]
 
+T = TypeVar("T")
 Effect = Literal["closed", "open", "invalid"]
 """The effect of a violation on a run; `closed` only informs."""
 
@@ -146,3 +149,9 @@ class Round(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     checkpointing: Checkpointing
     vector_database: VectorDatabase
     kv_cache: KvCache
+
+    def require(self, part: T | None) -> T:
+        """Return a part of this round; raises `NotApplicable` if the round has no such rule."""
+        if not part:
+            raise NotApplicable(f"round {self.name} has no such rule")
+        return part

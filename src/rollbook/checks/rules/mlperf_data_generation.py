@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from rollbook.checks.mlperf import Validation, finding_for, round_of
 from rollbook.checks.mlperf_runs import runs_of
 from rollbook.checks.run_data import RunData, SeveralRuns
-from rollbook.errors import NotApplicable
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-data-generation", "fail", (SeveralRuns,)
@@ -24,9 +23,7 @@ FILES = "dataset.num_files_train"
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """The number of data generations, and files computed <= files used <= files generated."""
     rules, runs = round_of(run), runs_of(run, "training")
-    wanted = rules.training.datagen_runs
-    if wanted is None:
-        raise NotApplicable(f"round {rules.name} has no such rule")
+    wanted = rules.require(rules.training.datagen_runs)
     made = runs.of_command("datagen")
     yield Compared("data generation runs", wanted, len(made))
     if len(made) != wanted:

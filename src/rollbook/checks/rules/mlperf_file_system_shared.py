@@ -23,9 +23,7 @@ FILE_STORAGE = ("local_fs", "parallel_fs", "file")
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """What the tool wrote about both directories: only a test on the launching host at the time of the run counts."""
     rules = round_of(run)
-    if not rules.separate_file_systems:
-        raise NotApplicable(f"round {rules.name} has no such rule")
-    require_type(run, *rules.separate_file_systems)
+    require_type(run, *rules.require(rules.separate_file_systems))
     storage = str(stated(run.metadata, "storage.storage_type") or FILE_STORAGE[0])
     if storage not in FILE_STORAGE:
         raise NotApplicable(f"{storage} is object storage, which has no file system")

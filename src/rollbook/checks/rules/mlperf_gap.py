@@ -26,10 +26,8 @@ ID, SEVERITY, NEEDS = "mlperf-gap", "fail", (Benchmark,)
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """The end of the latest run beside this one that only wrote this model, against the start of this one."""
     rules = round_of(run)
-    most = rules.checkpointing.gap_seconds
     require_type(run, "checkpointing")
-    if most is None:
-        raise NotApplicable(f"round {rules.name} has no such rule")
+    most = rules.require(rules.checkpointing.gap_seconds)
     if None in (count_of(run.metadata, "read"), count_of(run.metadata, "write")):
         raise CannotTell("num_checkpoints_write and num_checkpoints_read are not recorded")
     if not _does_only(run.metadata, "read"):

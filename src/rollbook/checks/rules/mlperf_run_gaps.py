@@ -23,9 +23,7 @@ ID, SEVERITY, NEEDS = "mlperf-run-gaps", "fail", (SeveralRuns,)
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """The time between the starts of consecutive runs, against a multiple of the shortest run."""
     rules, runs = round_of(run), runs_of(run, "training").measured
-    limit = rules.training.gap_times_shortest
-    if limit is None:
-        raise NotApplicable(f"round {rules.name} has no such rule")
+    limit = rules.require(rules.training.gap_times_shortest)
     if len(runs) < 2:
         raise NotApplicable("there are fewer than two runs")
     most = limit * min(one.seconds for one in runs)
