@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from rollbook.checks.mlperf import is_size, table
+from rollbook.checks.mlperf import GIB, is_size, table
 from rollbook.checks.views import View, views
 from rollbook.records.cluster import HostInfo
 from rollbook.records.hosts import HostResult
@@ -25,7 +25,7 @@ Origin = Literal["measured", "inferred", "ask", "kept"]
 Roles = Mapping[str, list[str]]
 """The use of each interface by name, inferred from the series."""
 
-GIB, GB = 1024**3, 10**9
+GB = 10**9
 ETHERNET = 1  # ARPHRD_ETHER
 
 

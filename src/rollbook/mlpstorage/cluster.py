@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from rollbook.adapters.results import rows
-from rollbook.checks.mlperf import is_size, table
+from rollbook.checks.mlperf import GIB, is_size, table
 from rollbook.errors import RecordError
-from rollbook.mlpstorage.hosts import GIB, HostCPUInfo, HostInfo, HostMemoryInfo, dict_of
+from rollbook.mlpstorage.hosts import HostCPUInfo, HostInfo, HostMemoryInfo, dict_of
 from rollbook.mlpstorage.logs import log
 from rollbook.records.cluster import consistency_issues
 from rollbook.records.reading import read_target
@@ -63,9 +63,8 @@ class ClusterInformation:
             names |= {requested, name}
             host = HostInfo.from_collected_data(data)
             if not host.memory.total:
-                errors = data.get("errors")
-                why = errors.get("meminfo") if isinstance(errors, Mapping) else ""
-                missing[requested] = str(data.get("error") or why or "no memory")
+                why = data.get("error") or table(data.get("errors")).get("meminfo")
+                missing[requested] = str(why or "no memory")
                 continue
             if host.identity in seen and host.identity is not None:
                 log(logger, "warning", f"{name} is the same machine as {seen[host.identity]}; it counts once")
@@ -178,8 +177,9 @@ class ClusterSnapshots:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any] | None, logger: Any) -> ClusterSnapshots | None:
         """Return the snapshots from `as_dict`; None for anything without a valid start."""
-        start = ClusterInformation.from_dict(data.get("start"), logger) if isinstance(data, Mapping) else None
-        if start is None or not isinstance(data, Mapping):
+        data = table(data)
+        start = ClusterInformation.from_dict(data.get("start"), logger)
+        if start is None:
             return None
         end = ClusterInformation.from_dict(data.get("end"), logger)
         return cls(start, end, str(data.get("collection_method") or "unknown"))

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
+from rollbook.adapters.results import rows
 from rollbook.checks.mlperf import is_size
 from rollbook.records.cluster import MEMORY
 
@@ -26,7 +27,7 @@ __all__ = [
     "summarize_cpuinfo",
 ]
 
-KIB, GIB = 1024, 1024**3
+KIB = 1024
 
 
 class _Row(Mapping[str, Any]):
@@ -259,8 +260,7 @@ class HostInfo:
     @classmethod
     def from_collected_data(cls, data: Mapping[str, Any]) -> Self:
         """Return a host from a collector's record; without memory it has none, which sums leave out."""
-        memory, load, listed = dict_of(data.get("meminfo")), dict_of(data.get("loadavg")), data.get("cpuinfo")
-        cpus = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+        memory, load, cpus = dict_of(data.get("meminfo")), dict_of(data.get("loadavg")), rows(data.get("cpuinfo"))
         cpu = summarize_cpuinfo(cpus)
         system = {
             "hostname": str(data.get("hostname", "unknown")),
