@@ -12,17 +12,7 @@ import msgspec
 
 from rollbook.errors import NotApplicable
 
-__all__ = [
-    "CheckpointModel",
-    "Checkpointing",
-    "Cluster",
-    "KvCache",
-    "Overrides",
-    "Round",
-    "Training",
-    "VectorDatabase",
-    "Workload",
-]
+__all__ = ["Overrides", "Round"]
 
 T = TypeVar("T")
 Effect = Literal["closed", "open", "invalid"]

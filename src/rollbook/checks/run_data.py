@@ -41,7 +41,6 @@ __all__ = [
     "RunData",
     "Samples",
     "SeveralRuns",
-    "SourceState",
     "open_run_data",
     "read_object",
 ]

@@ -26,7 +26,7 @@ from rollbook.records.locate import INSIDE
 from rollbook.records.outcome import Outcome
 from rollbook.times import STAMP, from_stamp
 
-__all__ = ["Placement", "benchmark_args", "copy_results", "is_result_directory", "name_logs", "result_names"]
+__all__ = ["Placement", "benchmark_args", "copy_results", "is_result_directory", "name_logs"]
 
 PART = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", re.ASCII)
 DEPTH = 10  # directories between a results directory and its result directories, with room to spare

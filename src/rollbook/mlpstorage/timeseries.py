@@ -33,7 +33,7 @@ from rollbook.sources import catalogue
 from rollbook.times import iso_now, iso_time
 from rollbook.transports.routing import Options, route
 
-__all__ = ["HostSampleLists", "MultiHostTimeSeriesCollector", "SampleList", "TimeSeriesCollector"]
+__all__ = ["MultiHostTimeSeriesCollector", "TimeSeriesCollector"]
 
 # Keys of a sample, and the sources they come from.
 SAMPLED = {key: SOURCES[key] for key in standalone.SAMPLED}
