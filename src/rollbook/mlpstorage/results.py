@@ -100,23 +100,23 @@ class BenchmarkResult:
         self.benchmark_result_root_dir, self.logger = benchmark_result_root_dir, logger
         root = Path(benchmark_result_root_dir)
         self.issues: list[Issue] = []
-        self.metadata: dict[str, Any] | None = self._only(root, "*_metadata.json")
-        self.summary: dict[str, Any] | None = self._json(root / "summary.json")
+        self.metadata = self._metadata(root)
+        self.summary = self._json(root / "summary.json")
         self.hydra_configs: dict[str, Any] = {}
         for path in sorted((root / "dlio_config").glob("*.yaml")):
             if (content := _yaml(path)) is not None:
                 self.hydra_configs[path.name] = content
         clusters = sorted(root.glob("*_cluster_info.json"))
-        self.cluster_info: dict[str, Any] | None = self._json(clusters[0]) if clusters else None
+        self.cluster_info = self._json(clusters[0]) if clusters else None
         for key in ("cluster_information", "system_info"):
             found = (self.metadata or {}).get(key)
             if self.cluster_info is None and isinstance(found, dict):
                 self.cluster_info = found
 
-    def _only(self, root: Path, pattern: str) -> dict[str, Any] | None:
-        found = sorted(root.glob(pattern))
+    def _metadata(self, root: Path) -> dict[str, Any] | None:
+        found = sorted(root.glob("*_metadata.json"))
         if len(found) > 1:
-            log(self.logger, "error", f"Failed to load {root}: {len(found)} files named {pattern}, not one")
+            log(self.logger, "error", f"Failed to load {root}: {len(found)} files named *_metadata.json, not one")
         return self._json(found[0]) if len(found) == 1 else None
 
     def _json(self, path: Path) -> dict[str, Any] | None:
