@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from rollbook import adapters
 from rollbook.adapters import NAMES, Outcome, Ran, load
 from rollbook.adapters.argv import processes
-from rollbook.adapters.mlpstorage import leaf_parts
+from rollbook.adapters.mlpstorage import from_command_line, leaf_parts
 from rollbook.adapters.results import Results
 from rollbook.adapters.workflow import Workflow
 from rollbook.errors import UsageError
@@ -82,7 +82,7 @@ def test_case(path: Path, tmp_path: Path, zone: Any) -> None:
         path.with_name("outcome.json").read_text()
     )
     if "leaf" in case:
-        assert leaf_parts(name, outcome) == tuple(case["leaf"])
+        assert leaf_parts(outcome) == tuple(case["leaf"])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -152,10 +152,10 @@ GENERATE = "dlio_benchmark workload=unet3d_h100 ++workload.workflow.generate_dat
 def test_layout_from_the_command_line(name: str, line: str, parts: tuple[str, ...] | None) -> None:
     """The result directory follows from the command line, or an error is raised."""
     if parts:
-        assert leaf_parts(name, line.split()) == parts
+        assert leaf_parts(from_command_line(name, line.split())) == parts
     else:
         with pytest.raises(UsageError, match="MLPerf Storage's layout"):
-            leaf_parts(name, line.split())
+            leaf_parts(from_command_line(name, line.split()))
 
 
 @pytest.mark.parametrize(

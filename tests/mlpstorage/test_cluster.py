@@ -197,6 +197,7 @@ def test_real_dlio_summary(tmp_path: Path) -> None:
     for rank, (host, gib) in enumerate((("a", 512), ("a", 512), ("b", 256))):
         output = {"hostname": host, "host_meminfo": {"MemTotal": f"{gib * 1024**2} kB"}, "host_cpu_count": [96, 0]}
         (tmp_path / f"{rank}_output.json").write_text(json.dumps(output))
+    (tmp_path / "3_output.json").write_text('{"hostname": ["c"], "host_meminfo": {"MemTotal": "9 kB"}}')
     named = ClusterInformation.from_dlio_summary_json({**doubled, "num_hosts": 961}, LOGGER, tmp_path)
     assert named is not None
     assert [(host.hostname, host.memory.total // GIB) for host in named.host_info_list] == [("a", 512), ("b", 256)]
@@ -204,7 +205,8 @@ def test_real_dlio_summary(tmp_path: Path) -> None:
     few = ClusterInformation.from_dlio_summary_json({**doubled, "num_accelerators": 6}, LOGGER, tmp_path)
     assert few is not None
     assert (few.num_hosts, few.total_memory_bytes) == (3, 1500 * GIB)
-    for lacking in ({}, {"host_memory_GB": [1.0]}, {"host_memory_GB": ["x"], "host_cpu_count": [1]}):
+    wrong = [{"host_memory_GB": [size], "host_cpu_count": [1]} for size in ("x", float("inf"), -1.0)]
+    for lacking in ({}, {"host_memory_GB": [1.0]}, *wrong):
         assert ClusterInformation.from_dlio_summary_json(lacking, LOGGER) is None
 
 

@@ -302,6 +302,14 @@ def test_checkers_return_or_append() -> None:
     assert len(checker.run_checks()) == 5, "a second call starts without issues"
 
 
+@pytest.mark.parametrize("state", mlpstorage.RuleState)
+def test_category_of_both_enums(state: Any) -> None:
+    """Issues count whether their validation is a RuleState or a PARAM_VALIDATION."""
+    checker = RulesChecker(LOGGER)
+    checker.issues = [Issue(state, "text")]
+    assert checker.get_category() is PARAM_VALIDATION(state.value)
+
+
 def test_issue() -> None:
     """An issue is mutable and has the tool's text and dictionary."""
     issue = Issue(OPEN, "text", "p", 1, 2)

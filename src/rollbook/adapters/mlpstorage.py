@@ -21,7 +21,7 @@ from rollbook.errors import UsageError
 from rollbook.records.locate import INSIDE
 from rollbook.records.outcome import Outcome
 
-__all__ = ["DlioBenchmark", "add_tool_metadata", "from_command_line", "leaf_parts", "require_place", "root"]
+__all__ = ["DlioBenchmark", "completed", "from_command_line", "leaf_parts", "require_place", "root"]
 
 _WORKFLOW = "workflow."
 _COMMANDS = ("datasize", "datagen", "run", "configview", "validate")
@@ -107,20 +107,20 @@ class DlioBenchmark:
         model = outcome.model
         dlio.read(ran, outcome, root(ran))
         outcome.model = model or outcome.model
-        add_tool_metadata(ran, outcome)
-        return outcome
+        return completed(outcome, Results(ran))
 
 
-def add_tool_metadata(ran: Ran, outcome: Outcome) -> None:
-    """Take parameters, overrides, arguments and counts from the tool's own metadata of this run, if there are any."""
-    results = Results(ran)
+def completed(outcome: Outcome, results: Results) -> Outcome:
+    """Add the files and notes of these results to the outcome, and what the tool's own metadata of this run say.
+
+    The metadata have parameters, overrides, arguments and counts.
+    """
+    ran, path = results.ran, None
     if ran.leaf.name == INSIDE:
         found = sorted(ran.leaf.parent.glob("*_metadata.json"))
         path = found[0] if len(found) == 1 else None
     elif arguments_of(ran.argv, *MLPSTORAGE) is not None:
         path = results.newest(root(ran) or ran.cwd, "*_metadata.json")
-    else:
-        return
     metadata = results.json(path) if path else {}
     if metadata.get("benchmark_type") == outcome.benchmark_type:
         for name in ("parameters", "override_parameters", "args"):
@@ -132,6 +132,7 @@ def add_tool_metadata(ran: Ran, outcome: Outcome) -> None:
         outcome.metrics = outcome.metrics or table(metadata.get("metrics"))
     outcome.result_files = [*outcome.result_files, *results.files]
     outcome.notes = [*outcome.notes, *results.notes]
+    return outcome
 
 
 def _dlio_command(outcome: Outcome) -> str:
@@ -147,13 +148,13 @@ def require_place(kind: str) -> None:
         raise UsageError(f"MLPerf Storage's layout has no place for {kind!r}, only for: {', '.join(_TAILS)}")
 
 
-def leaf_parts(kind: str, run: Outcome | Sequence[str]) -> tuple[str, ...]:
+def leaf_parts(outcome: Outcome) -> tuple[str, ...]:
     """Return the directories of a run below the system's name, without the time stamp: `training/unet3d/run`.
 
-    Takes an outcome or a command line. Raises `UsageError` for a part that is unknown or not allowed as a directory.
+    Raises `UsageError` for a part that is unknown or not allowed as a directory.
     """
+    kind = outcome.benchmark_type
     require_place(kind)
-    outcome = run if isinstance(run, Outcome) else from_command_line(kind, run)
     values = {**outcome.parameters, "model": outcome.model, "command": outcome.command or _dlio_command(outcome)}
     parts = [kind]
     for name in _TAILS[kind]:

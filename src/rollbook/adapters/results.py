@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -101,32 +101,25 @@ class Results:
 
     def json(self, path: Path) -> dict[str, Any]:
         """Return the JSON object in a file of this run; empty, with a note, if there is none."""
-        text = self.text(path)
-        if text is None:
-            return {}
-        try:
-            value = storable(DECODER.decode(text))
-        except (ValueError, RecursionError) as error:
-            self.note(f"{path} is not JSON: {error}")
-            return {}
-        if not isinstance(value, dict):
-            self.note(f"{path} is not a JSON object")
-        return table(value)
+        return self._mapping(path, DECODER.decode, "not JSON: {}", "a JSON object")
 
     def yaml(self, path: Path) -> dict[str, Any]:
         """Return the YAML mapping in a file of this run; empty, with a note, if there is none."""
         from rollbook.records.yaml import decode_yaml  # noqa: PLC0415 - slow to import
 
+        return self._mapping(path, lambda text: decode_yaml(text.encode()), "not valid YAML", "a YAML mapping")
+
+    def _mapping(self, path: Path, decode: Callable[[str], Any], invalid: str, kind: str) -> dict[str, Any]:
         text = self.text(path)
         if text is None:
             return {}
         try:
-            value = storable(decode_yaml(text.encode()))
-        except ValueError:
-            self.note(f"{path} is not valid YAML")
+            value = storable(decode(text))
+        except (ValueError, RecursionError) as error:
+            self.note(f"{path} is {invalid.format(error)}")
             return {}
         if not isinstance(value, dict):
-            self.note(f"{path} is not a YAML mapping")
+            self.note(f"{path} is not {kind}")
         return table(value)
 
     def newest(self, root: Path, *patterns: str) -> Path | None:
@@ -134,7 +127,8 @@ class Results:
         found = sorted(
             (at, path)
             for path in self._below(root)
-            if _fits(path.name, patterns) and (at := self.written(path)) is not None
+            if any(fnmatch.fnmatchcase(path.name, pattern) for pattern in patterns)
+            and (at := self.written(path)) is not None
         )
         if len(found) > 1:
             self.note(f"{len(found)} files named {' or '.join(patterns)} below {root}; the newest is {found[-1][1]}")
@@ -160,7 +154,3 @@ class Results:
                 except OSError:
                     continue
             level = [path for path in deeper if path != self.ran.cwd / self.ran.leaf]
-
-
-def _fits(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

@@ -48,4 +48,4 @@ def _in_run(at: int, ran: Ran) -> bool:
 
 def _nanoseconds(moment: dt.datetime) -> int:
     since = moment.astimezone(dt.UTC) - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    return (since.days * 86400 + since.seconds) * 10**9 + since.microseconds * 1000
+    return since // dt.timedelta(microseconds=1) * 1000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rollbook.adapters.base import Ran
-from rollbook.adapters.mlpstorage import add_tool_metadata, from_command_line, root
+from rollbook.adapters.mlpstorage import completed, from_command_line, root
 from rollbook.adapters.results import Results
 from rollbook.records.outcome import Outcome
 
@@ -26,9 +26,7 @@ class VectorDatabase:
             outcome.metrics = results.json(path)
         else:
             results.note(f"no {' or '.join(_NAMES)} of this run below {below}")
-        outcome.result_files, outcome.notes = results.files, results.notes
-        add_tool_metadata(ran, outcome)
-        return outcome
+        return completed(outcome, results)
 
 
 ADAPTER = VectorDatabase()

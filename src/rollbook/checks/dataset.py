@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from rollbook.checks.mlperf import GIB, Memory, memory_of, number, parameter, positive_integer, round_of, table
+from rollbook.checks.mlperf import GIB, Memory, number, parameter, positive_integer, round_of, table
 from rollbook.checks.run_data import RunData
 from rollbook.errors import CannotTell
 
@@ -61,10 +61,10 @@ class DatasetSize(msgspec.Struct, frozen=True):
         ]
 
 
-def dataset_size(run: RunData, memory: Memory | None = None) -> DatasetSize:
-    """Return the size for a run; raises `CannotTell` that names the number the record lacks."""
+def dataset_size(run: RunData, memory: Memory) -> DatasetSize:
+    """Return the size for a run and its clients' memory; raises `CannotTell` that names the number the record lacks."""
     rules = round_of(run).training
-    effective = (memory or memory_of(run)).effective
+    effective = memory.effective
     if effective is None:
         raise CannotTell("the memory of the clients is not recorded")
     data = run.metadata

@@ -17,7 +17,7 @@ import msgspec
 
 from rollbook.checks.changes import changes_during_run, setting_fields
 from rollbook.checks.compare import differences, duplicates, odd_hosts, unique_values
-from rollbook.checks.rule import SECTIONS, Manual, Rule
+from rollbook.checks.rule import Manual, Rule
 from rollbook.checks.run_data import EndFacts, RunData
 from rollbook.checks.text import difference_text, field_text, findings_by_changes, name_list, value_text, with_more
 from rollbook.checks.times import rise
@@ -39,17 +39,12 @@ ONE_MACHINE = "boot-id-duplicate"
 Kind = Literal["mismatch", "duplicate", "rose", "changed"]
 
 
-class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One declared rule."""
+class Row(Manual, frozen=True, forbid_unknown_fields=True):
+    """One declared rule, with its manual."""
 
     kind: Kind
     severity: Severity
     fields: list[str]
-    what: str
-    why: str
-    example: str
-    fix: str
-    reference: str
 
     def rank(self, field: str) -> int:
         """The position of a field in the list, which is in order of importance; fields matched by patterns are last."""
@@ -81,9 +76,8 @@ def rules() -> list[Rule]:
 
 def _rule(name: str, row: Row) -> Rule:
     check = {"mismatch": _mismatches, "duplicate": _duplicates, "rose": _changes, "changed": _changes}[row.kind]
-    manual = Manual(row.what, **{section: getattr(row, section) for section in SECTIONS})
     needs = (EndFacts,) if row.kind in ("rose", "changed") else ()
-    return Rule(name, row.severity, needs, functools.partial(check, name, row), manual)
+    return Rule(name, row.severity, needs, functools.partial(check, name, row), row)
 
 
 def _mismatches(name: str, row: Row, run: RunData) -> Iterator[Finding]:

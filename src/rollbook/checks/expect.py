@@ -43,8 +43,7 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     def describe(self) -> str:
         """The condition as text."""
-        conditions = {name: getattr(self, name) for name in CONDITIONS}
-        ((name, value),) = ((name, value) for name, value in conditions.items() if value is not None)
+        name, value = next((name, value) for name in CONDITIONS if (value := getattr(self, name)) is not None)
         return str(value) if name == "equals" else f"{name.replace('_', ' ')} {value}"
 
     def is_met(self, value: Any) -> bool:

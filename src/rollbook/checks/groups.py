@@ -17,7 +17,7 @@ from rollbook.sources.cpuinfo import CpuInfo
 from rollbook.sources.dmi import Machine
 from rollbook.sources.identity import Identity
 
-__all__ = ["Group", "distinct_machines", "form_groups", "named_groups", "profile_of"]
+__all__ = ["Group", "distinct_machines", "form_groups", "named_groups"]
 
 UNKNOWN = "unknown hardware"
 

@@ -1,7 +1,7 @@
 """MLPerf Storage's verdict on a run: issues that leave it CLOSED, make it OPEN, or make it INVALID.
 
-Rules of Rollbook that judge for MLPerf Storage put an `Issue` into the evidence of each finding. `judge` makes the
-verdict from them: INVALID if any issue is INVALID; no verdict while a rule that the round needs could not be
+Rules of Rollbook that judge for MLPerf Storage put an issue into the evidence of each finding (`finding_for`). `judge`
+makes the verdict from them: INVALID if any issue is INVALID; no verdict while a rule that the round needs could not be
 evaluated; otherwise the worst of the issues.
 """
 
@@ -20,7 +20,7 @@ from rollbook.checks.run_data import RunData
 from rollbook.errors import CannotTell, NotApplicable
 from rollbook.hosts import fold
 from rollbook.records.cluster import HostMemoryInfo
-from rollbook.records.findings import Finding, Findings, Severity
+from rollbook.records.findings import Finding, Findings, RuleResult
 from rollbook.sources.cgroup_limits import CgroupLimits
 from rollbook.sources.identity import Identity
 from rollbook.sources.meminfo import MemInfo
@@ -28,7 +28,6 @@ from rollbook.sources.meminfo import MemInfo
 __all__ = [
     "GIB",
     "Clients",
-    "Issue",
     "Memory",
     "Validation",
     "clients",
@@ -51,6 +50,7 @@ __all__ = [
     "text_of",
     "time_of",
     "verdict",
+    "worst_issue",
 ]
 
 GIB = 1024**3
@@ -67,28 +67,47 @@ class Validation(enum.Enum):
     INVALID = "invalid"
 
 
-class Issue(msgspec.Struct, frozen=True):
-    """One issue, with MLPerf Storage's own fields."""
-
-    validation: Validation
-    message: str
-    parameter: str | None = None
-    expected: Any = None
-    actual: Any = None
-    severity: str = "error"
-
-
-def verdict(issues: Iterable[Issue]) -> Validation:
+def verdict(validations: Iterable[Validation]) -> Validation:
     """Return the worst: INVALID before OPEN before CLOSED."""
-    found = {issue.validation for issue in issues}
+    found = set(validations)
     return next((worst for worst in (Validation.INVALID, Validation.OPEN) if worst in found), Validation.CLOSED)
 
 
-def finding_for(issue: Issue, hosts: Iterable[str] = (), **evidence: Any) -> Finding:
-    """Return the finding for an issue: a failure if it makes the run INVALID, else a warning."""
-    severity: Severity = "fail" if issue.validation is Validation.INVALID else "warn"
-    evidence = {"issue": msgspec.to_builtins(issue), **evidence}
-    return Finding(message=issue.message, hosts=list(hosts), severity=severity, evidence=evidence)
+def worst_issue(rules: Iterable[RuleResult]) -> Validation:
+    """Return the worst of the issues in the findings of rules; CLOSED without any."""
+    issues = (finding.evidence.get("issue") for rule in rules for finding in rule.findings)
+    return verdict(Validation(issue["validation"]) for issue in issues if issue)
+
+
+def finding_for(
+    validation: Validation,
+    message: str,
+    parameter: str,
+    expected: Any = None,
+    actual: Any = None,
+    *,
+    severity: str = "error",
+    hosts: Iterable[str] = (),
+    **evidence: Any,
+) -> Finding:
+    """Return the finding for an issue: a failure if it makes the run INVALID, else a warning.
+
+    The issue in its evidence has MLPerf Storage's own fields; `severity` is one of them.
+    """
+    issue = {
+        "validation": validation,
+        "message": message,
+        "parameter": parameter,
+        "expected": expected,
+        "actual": actual,
+        "severity": severity,
+    }
+    return Finding(
+        message=message,
+        hosts=list(hosts),
+        severity="fail" if validation is Validation.INVALID else "warn",
+        evidence={"issue": msgspec.to_builtins(issue), **evidence},
+    )
 
 
 def judge(found: Findings, run: RunData) -> None:
@@ -105,8 +124,7 @@ def judge(found: Findings, run: RunData) -> None:
     if not is_measured_run(run.metadata):
         found.notes.append(f"MLPerf Storage: {command} is not a measured run and is not judged")
         return
-    evidence = (one.evidence.get("issue") for result in found.rules for one in result.findings)
-    worst = verdict(msgspec.convert(issue, Issue) for issue in evidence if issue)
+    worst = worst_issue(found.rules)
     results = {result.id: result for result in found.rules}
     kind = str(run.metadata["benchmark_type"])
     needed = rules.needs[kind]
@@ -143,7 +161,7 @@ def require_type(run: RunData, *types: str) -> None:
 def preview_finding(benchmark: str) -> Finding:
     """The finding of a benchmark that the round only previews."""
     text = f"the {benchmark} benchmark is a preview and not accepted for CLOSED"
-    return finding_for(Issue(Validation.OPEN, text, "benchmark_status", severity="info"))
+    return finding_for(Validation.OPEN, text, "benchmark_status", severity="info")
 
 
 def parameter(metadata: Mapping[str, Any], *names: str) -> Any:
@@ -295,7 +313,8 @@ def memory_of(run: RunData) -> Memory:
     total = cluster.get("total_memory_bytes") if is_measured(cluster) else None
     args = table(run.metadata.get("args"))
     each, count, hosts = (args.get(name) for name in ("client_host_memory_in_gb", "num_client_hosts", "hosts"))
-    number_of_clients = count if is_size(count) and count else len(run.start) or _length(hosts)
+    named = len(hosts) if isinstance(hosts, list) else 0
+    number_of_clients = count if is_size(count) and count else len(run.start) or named
     reported = run.summary.get("host_memory_GB")
     return Memory(
         hosts=len(memories) or len(run.start) or _hosts_of(cluster) or _hosts_of(run.summary),
@@ -306,10 +325,6 @@ def memory_of(run: RunData) -> Memory:
         if isinstance(reported, list) and reported and all(map(is_size, reported))
         else None,
     )
-
-
-def _length(hosts: Any) -> int:
-    return len(hosts) if isinstance(hosts, list) else 0
 
 
 def _hosts_of(document: Mapping[str, Any]) -> int:

@@ -6,22 +6,15 @@ A part that is None, or a list that is empty, means that the round has no such r
 from __future__ import annotations
 
 import datetime as dt
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
-__all__ = [
-    "CheckpointModel",
-    "Checkpointing",
-    "Cluster",
-    "KvCache",
-    "Overrides",
-    "Round",
-    "Training",
-    "VectorDatabase",
-    "Workload",
-]
+from rollbook.errors import NotApplicable
 
+__all__ = ["Overrides", "Round"]
+
+T = TypeVar("T")
 Effect = Literal["closed", "open", "invalid"]
 """The effect of a violation on a run; `closed` only informs."""
 
@@ -70,12 +63,11 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class CheckpointModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A model to checkpoint: processes in CLOSED, what they must be a multiple of in OPEN, sizes in GB."""
+    """A model to checkpoint: processes in CLOSED, what they must be a multiple of in OPEN, whether it has a subset."""
 
     closed_processes: int
     open_multiple: int
-    checkpoint_gb: float
-    subset_gb: float | None = None
+    subset: bool = False
 
 
 class Checkpointing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -147,3 +139,9 @@ class Round(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     checkpointing: Checkpointing
     vector_database: VectorDatabase
     kv_cache: KvCache
+
+    def require(self, part: T | None) -> T:
+        """Return a part of this round; raises `NotApplicable` if the round has no such rule."""
+        if not part:
+            raise NotApplicable(f"round {self.name} has no such rule")
+        return part

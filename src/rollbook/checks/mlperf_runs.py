@@ -24,11 +24,6 @@ class ModelRun(msgspec.Struct, kw_only=True):
     verdict: str | None = None
 
     @property
-    def is_measured(self) -> bool:
-        """Whether its result counts; data generation prepares."""
-        return is_measured_run(self.metadata)
-
-    @property
     def began(self) -> dt.datetime:
         """The local time in its name; raises `CannotTell` if it has none."""
         for text in (self.name, str(self.metadata.get("run_datetime") or "")):
@@ -67,7 +62,7 @@ class ModelRuns(msgspec.Struct, kw_only=True):
     @property
     def measured(self) -> list[ModelRun]:
         """The runs whose results count, in the order of their times."""
-        return sorted((run for run in self.runs if run.is_measured), key=lambda run: run.name)
+        return sorted((run for run in self.runs if is_measured_run(run.metadata)), key=lambda run: run.name)
 
     def of_command(self, command: str) -> list[ModelRun]:
         """The runs of one command."""

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from rollbook.records.findings import Compared, Finding, Severity
 
 if TYPE_CHECKING:
@@ -19,8 +21,7 @@ __all__ = ["SECTIONS", "Manual", "Rule", "rule_from_module"]
 SECTIONS = ("why", "example", "fix", "reference")
 
 
-@dataclasses.dataclass(frozen=True)
-class Manual:
+class Manual(msgspec.Struct, frozen=True):
     """The documentation of a rule: the problem, why it matters, an example finding, the fix, a reference."""
 
     what: str

@@ -41,7 +41,6 @@ __all__ = [
     "RunData",
     "Samples",
     "SeveralRuns",
-    "SourceState",
     "open_run_data",
     "read_object",
 ]
@@ -150,7 +149,7 @@ class RunData:
         It lies in the record, in the result directory around it, or is stored in the metadata.
         """
         directory = self.result_directory
-        found = read_object(directory / "summary.json") if directory else {}
+        found = read_object(directory / "summary.json") if directory else None
         stored = self.metadata.get("dlio_summary")
         return found or (stored if isinstance(stored, dict) else {})
 
@@ -252,13 +251,13 @@ def _source_of(facts: type) -> str:
     return found
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file of a benchmark; empty if the file is missing, unreadable or something else."""
+def read_object(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file of a benchmark; None if the file is missing, unreadable or something else."""
     try:
         found = json.loads(read_regular(path))
     except (RecordError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def open_run_data(path: Path, **options: Any) -> RunData:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from rollbook.adapters.results import rows
 from rollbook.checks.mlperf import cluster_of
 from rollbook.checks.run_data import RunData
 from rollbook.mlperf.node import Entry, Roles, collected_node, deployment_of, node_of
@@ -89,8 +90,7 @@ def draft(run: RunData, product: RunData | None = None) -> Tree:
     where = deployment.value or ""
     nodes = [node_of(host, roles) for host in hosts]
     if not nodes:  # a result that was written without a record
-        rows = cluster_of(run.metadata).get("hosts")
-        nodes = [collected_node(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        nodes = [collected_node(host) for host in rows(cluster_of(run.metadata).get("hosts"))]
     found["clients"] = _grouped("client", nodes, where)
     if len(nodes) > 1:
         found["solution.capabilities.multi_host"] = Entry(True, "inferred", f"{len(nodes)} hosts took part")

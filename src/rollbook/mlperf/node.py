@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from rollbook.checks.mlperf import is_size, table
+from rollbook.checks.mlperf import GIB, is_size, table
 from rollbook.checks.views import View, views
 from rollbook.records.cluster import HostInfo
 from rollbook.records.hosts import HostResult
@@ -25,7 +25,7 @@ Origin = Literal["measured", "inferred", "ask", "kept"]
 Roles = Mapping[str, list[str]]
 """The use of each interface by name, inferred from the series."""
 
-GIB, GB = 1024**3, 10**9
+GB = 10**9
 ETHERNET = 1  # ARPHRD_ETHER
 
 
@@ -114,8 +114,7 @@ def _networking(host: HostResult, roles: Roles) -> list[dict[str, Entry]]:
             "unit_count": Entry(count, "measured"),
             "type": Entry(kind, "measured"),
             "state": Entry(state, "measured"),
-            **({"speed": _speed(speed)} if state == "up" else {}),
-            **({"traffic": _traffic(used)} if state == "up" else {}),
+            **({"speed": _speed(speed), "traffic": _traffic(used)} if state == "up" else {}),
         }
         for (kind, state, speed, used), count in sorted(cards.items(), key=str)
     ]

@@ -26,7 +26,7 @@ from rollbook.records.locate import INSIDE
 from rollbook.records.outcome import Outcome
 from rollbook.times import STAMP, from_stamp
 
-__all__ = ["Placement", "benchmark_args", "copy_results", "is_result_directory", "name_logs", "result_names"]
+__all__ = ["Placement", "benchmark_args", "copy_results", "is_result_directory", "name_logs"]
 
 PART = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", re.ASCII)
 DEPTH = 10  # directories between a results directory and its result directories, with room to spare
@@ -52,12 +52,11 @@ class Placement:
         results = results.absolute()
         self.staging, self.message, self.problem = results.with_name(f"{results.name}.rollbook"), "", ""
         self._results, self._kind = results, kind
-        self._is_tool = arguments_of(argv, *MLPSTORAGE) is not None
         named = option(argv, "--results-dir", "-rd", "--output-dir")
         self._roots = list(dict.fromkeys([*([Path(named).absolute()] if named else []), results]))
         self._before = set(self._stamps())
         self._parts: tuple[str, ...] = ()
-        if not self._is_tool:
+        if arguments_of(argv, *MLPSTORAGE) is None:
             self._set_parts(argv, environment)
 
     def place(self, record: Path) -> Path:
@@ -85,12 +84,12 @@ class Placement:
         return target
 
     def _set_parts(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
-        from rollbook.adapters.mlpstorage import leaf_parts, require_place  # noqa: PLC0415 - few runs need it
+        from rollbook.adapters.mlpstorage import from_command_line, leaf_parts, require_place  # noqa: PLC0415 - few runs need it
 
         require_place(self._kind)
         first = _first_parts(argv, environment)
         try:
-            self._parts = (*first, *leaf_parts(self._kind, argv))
+            self._parts = (*first, *leaf_parts(from_command_line(self._kind, argv)))
         except UsageError as error:  # the command may still be a script that calls the tool
             self.problem = str(error)
 

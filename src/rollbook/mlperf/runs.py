@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from rollbook.adapters.workflow import Workflow
 from rollbook.checks.mlperf import cluster_of, stated, table
 from rollbook.checks.mlperf_round import Round
-from rollbook.checks.run_data import BENCHMARKS, RunData
+from rollbook.checks.run_data import BENCHMARKS, RunData, read_object
 from rollbook.errors import RecordError, UsageError
 from rollbook.mlperf.result_directory import is_result_directory
 from rollbook.records.document import read
@@ -109,9 +108,9 @@ def _metadata(path: Path) -> dict[str, Any]:
     if len(found) > 1:
         return {"problem": f"{len(found)} files named *_metadata.json, exactly one is required"}
     if found:
-        metadata = _json(found[0])
+        metadata = read_object(found[0])
         return {"problem": f"{found[0].name} is not a JSON object"} if metadata is None else metadata
-    summary = _json(path / "summary.json")
+    summary = read_object(path / "summary.json")
     return {"problem": "summary.json is not a JSON object"} if summary is None else dlio_metadata(path, summary)
 
 
@@ -138,14 +137,6 @@ def dlio_metadata(path: Path, summary: Mapping[str, Any]) -> dict[str, Any]:
         "override_parameters": {key: value for key, _, value in changed},
         "metrics": table(summary.get("metric")),
     }
-
-
-def _json(path: Path) -> dict[str, Any] | None:
-    try:
-        value = json.loads(read_regular(path))
-    except (RecordError, ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _mapping(path: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from rollbook.checks import engine
-from rollbook.checks.mlperf import Issue, Validation, judge, verdict
+from rollbook.checks.mlperf import Validation, judge, worst_issue
 from rollbook.checks.mlperf_round import Round
 from rollbook.checks.mlperf_runs import ModelRun, ModelRuns
 from rollbook.checks.rule import Rule
@@ -174,8 +174,7 @@ def _judge_group(group: GroupVerdict, data: RunData, silences: Sequence[Silence]
     """Set rules, verdict and missing inputs of all runs of a model together."""
     results = [engine.evaluate(rule, data, silences, today) for rule in _rules(over_several=True)]
     group.rules = [rule for rule in results if rule.outcome != "not-applicable"]
-    evidence = (finding.evidence["issue"] for rule in group.rules for finding in rule.findings)
-    worst = verdict(msgspec.convert(issue, Issue) for issue in evidence)
+    worst = worst_issue(group.rules)
     group.missing = [f"{rule.id}: {rule.note}" for rule in group.rules if rule.is_incomplete]
     if worst is Validation.INVALID or not group.missing:
         group.verdict, group.missing = worst.name, []

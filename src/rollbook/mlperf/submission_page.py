@@ -13,7 +13,7 @@ from rollbook.files import BY_UMASK, write_file
 from rollbook.mlperf.submission import GroupVerdict, RunVerdict, Submission
 from rollbook.records.findings import Compared, Finding, RuleResult
 
-__all__ = ["submission_html", "submission_lines", "write_submission_page"]
+__all__ = ["submission_lines", "write_submission_page"]
 
 STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem;color:#1b1f24;background:#fff}

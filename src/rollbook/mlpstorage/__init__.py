@@ -13,7 +13,7 @@ _NAMES = {
     "mlpstorage.cluster": "ClusterInformation ClusterSnapshots",
     "mlpstorage.collector": "ClusterCollectorInterface CollectionResult LOCALHOST_IDENTIFIERS LocalCollectorInterface "
     "MPIClusterCollector SSHClusterCollector TimeSeriesCollectorInterface collect_cluster_info "
-    "collect_local_system_info collect_timeseries_sample",
+    "collect_local_system_info",
     "mlpstorage.config": "ACCELERATORS BENCHMARK_TYPES EXEC_TYPE EXIT_CODE INDEX_TYPES KVCACHE_GENERATION_MODES "
     "KVCACHE_MODELS KVCACHE_PERFORMANCE_PROFILES LLM_MODELS LLM_SUBSET_PROCS MAX_NUM_FILES_TRAIN "
     "MAX_READ_THREADS_TRAINING MINIMUM_HOST_MEMORY_GB MODELS MOST_MEMORY_MULTIPLIER PARAM_VALIDATION RuleState "
@@ -24,9 +24,8 @@ _NAMES = {
     "MountInfo summarize_cpuinfo",
     "mlpstorage.issues": "Issue",
     "mlpstorage.machine": "collect_chassis_model collect_drives collect_environment collect_networking collect_sysctl",
-    "mlpstorage.parsers": "parse_os_release parse_proc_cgroups parse_proc_cpuinfo parse_proc_diskstats "
-    "parse_proc_loadavg parse_proc_meminfo parse_proc_mounts parse_proc_net_dev parse_proc_uptime parse_proc_version "
-    "parse_proc_vmstat",
+    "mlpstorage.parsers": "parse_proc_cgroups parse_proc_diskstats parse_proc_loadavg parse_proc_mounts "
+    "parse_proc_net_dev",
     "mlpstorage.results": "BenchmarkInstanceExtractor BenchmarkResult BenchmarkRun BenchmarkRunData DLIOResultParser "
     "ProcessedRun ResultFilesExtractor RunID calculate_training_data_size generate_output_location get_runs_files",
     "mlpstorage.rules": "BenchmarkRulesChecker BenchmarkVerifier CheckpointSubmissionRulesChecker "
@@ -34,6 +33,8 @@ _NAMES = {
     "RulesChecker RunRulesChecker TrainingRunRulesChecker TrainingSubmissionRulesChecker VectorDBRunRulesChecker",
     "mlpstorage.scripts": "MPI_COLLECTOR_SCRIPT SSH_COLLECTOR_SCRIPT TIMESERIES_SSH_SCRIPT",
     "mlpstorage.shared_fs": "FileSystemError run_shared_fs_probe",
+    "mlpstorage.standalone": "collect_timeseries_sample parse_os_release parse_proc_cpuinfo parse_proc_meminfo "
+    "parse_proc_uptime parse_proc_version parse_proc_vmstat",
     "mlpstorage.timeseries": "MultiHostTimeSeriesCollector TimeSeriesCollector",
     "mlperf.export": "export_mlpstorage",
     "records.timeseries": "TimeSeriesData TimeSeriesSample",

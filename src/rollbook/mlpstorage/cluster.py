@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from rollbook.checks.mlperf import is_size, table
+from rollbook.adapters.results import rows
+from rollbook.checks.mlperf import GIB, is_size, table
 from rollbook.errors import RecordError
-from rollbook.mlpstorage.hosts import GIB, KIB, HostCPUInfo, HostInfo, HostMemoryInfo
+from rollbook.mlpstorage.hosts import HostCPUInfo, HostInfo, HostMemoryInfo, dict_of
 from rollbook.mlpstorage.logs import log
 from rollbook.records.cluster import consistency_issues
 from rollbook.records.reading import read_target
@@ -62,9 +63,8 @@ class ClusterInformation:
             names |= {requested, name}
             host = HostInfo.from_collected_data(data)
             if not host.memory.total:
-                errors = data.get("errors")
-                why = errors.get("meminfo") if isinstance(errors, Mapping) else ""
-                missing[requested] = str(data.get("error") or why or "no memory")
+                why = data.get("error") or table(data.get("errors")).get("meminfo")
+                missing[requested] = str(why or "no memory")
                 continue
             if host.identity in seen and host.identity is not None:
                 log(logger, "warning", f"{name} is the same machine as {seen[host.identity]}; it counts once")
@@ -121,21 +121,16 @@ class ClusterInformation:
         """Return the cluster from `as_dict`, with its hosts; None for anything without `total_memory_bytes`."""
         if not isinstance(data, Mapping) or "total_memory_bytes" not in data:
             return None
-        listed = data.get("hosts")
-        hosts = (
-            [HostInfo.from_written(one) for one in listed if isinstance(one, Mapping)]
-            if isinstance(listed, list)
-            else []
-        )
+        hosts = [HostInfo.from_written(host) for host in rows(data.get("hosts"))]
         found = cls(hosts, logger, calculate_aggregated_info=False)
         for name in SUMS:
             setattr(found, name, int(data[name]) if is_size(data.get(name)) else 0)
         found.num_hosts = found.num_hosts or len(hosts)
         found.collection_method = str(data.get("collection_method") or "unknown")
         found.collection_timestamp = data.get("collection_timestamp")
-        issues, missing = data.get("host_consistency_issues"), data.get("missing_hosts")
+        issues = data.get("host_consistency_issues")
         found.host_consistency_issues = [str(one) for one in issues] if isinstance(issues, list) else []
-        found.missing_hosts = [one for one in missing if isinstance(one, dict)] if isinstance(missing, list) else []
+        found.missing_hosts = rows(data.get("missing_hosts"))
         found.num_hosts_requested = data.get("num_hosts_requested")
         return found
 
@@ -182,16 +177,16 @@ class ClusterSnapshots:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any] | None, logger: Any) -> ClusterSnapshots | None:
         """Return the snapshots from `as_dict`; None for anything without a valid start."""
-        start = ClusterInformation.from_dict(data.get("start"), logger) if isinstance(data, Mapping) else None
-        if start is None or not isinstance(data, Mapping):
+        data = table(data)
+        start = ClusterInformation.from_dict(data.get("start"), logger)
+        if start is None:
             return None
         end = ClusterInformation.from_dict(data.get("end"), logger)
         return cls(start, end, str(data.get("collection_method") or "unknown"))
 
 
 def _numbers(values: Any) -> list[float]:
-    good = isinstance(values, list) and all(isinstance(value, int | float) for value in values)
-    return list(values) if good else []
+    return values if isinstance(values, list) and all(map(is_size, values)) else []
 
 
 def _ranks(files: Sequence[Path]) -> Iterator[HostInfo]:
@@ -204,11 +199,9 @@ def _ranks(files: Sequence[Path]) -> Iterator[HostInfo]:
             continue
         if not isinstance(rank, dict):
             continue
-        name, memory = rank.get("hostname"), rank.get("host_meminfo")
-        size = str(memory.get("MemTotal", "")).split() if isinstance(memory, dict) else []
-        if name and name not in seen and size and size[0].isdecimal():
+        name, memory = rank.get("hostname"), HostMemoryInfo.from_proc_meminfo_dict(dict_of(rank.get("host_meminfo")))
+        if isinstance(name, str) and name and name not in seen and memory.total:
             seen.add(name)
-            counts = _numbers(rank.get("host_cpu_count"))
-            cpus = int(max(counts, default=0))
-            total = HostMemoryInfo(total=int(size[0]) * KIB, origin="dlio_summary")
-            yield HostInfo(hostname=name, memory=total, cpu=HostCPUInfo(cpus, cpus) if cpus else None)
+            cpus = int(max(_numbers(rank.get("host_cpu_count")), default=0))
+            memory = HostMemoryInfo(total=memory.total, origin="dlio_summary")
+            yield HostInfo(hostname=name, memory=memory, cpu=HostCPUInfo(cpus, cpus) if cpus else None)

@@ -13,13 +13,15 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from rollbook.api.snapshot import snapshot
 from rollbook.errors import RollbookError
 from rollbook.hosts import is_local, parse_hosts
-from rollbook.mlpstorage import standalone
 from rollbook.mlpstorage.logs import log
 from rollbook.mlpstorage.shapes import failed_host, raw_host
 from rollbook.records.hosts import HostResult
+from rollbook.times import iso_now
 
 __all__ = [
     "LOCALHOST_IDENTIFIERS",
@@ -31,7 +33,6 @@ __all__ = [
     "TimeSeriesCollectorInterface",
     "collect_cluster_info",
     "collect_local_system_info",
-    "collect_timeseries_sample",
     "host_names",
 ]
 
@@ -144,7 +145,7 @@ class SSHClusterCollector(ClusterCollectorInterface):
         log(self.logger, "debug", f"Collecting from {len(names)} hosts over SSH")
         fanout = self.max_workers
         results = _read_hosts(names, self.ssh_username, via="auto", timeout=seconds, fanout=fanout, **self._options)
-        data = {name: {**raw_host(result), **_requested(result, name)} for name, result in results.items()}
+        data = {name: raw_host(result) for name, result in results.items()}
         errors = []
         for name, result in results.items():
             if result.gave_data:
@@ -156,13 +157,13 @@ class SSHClusterCollector(ClusterCollectorInterface):
                 log(self.logger, "warning", late if result.status == "timed-out" else failed)
         gave = [result for result in results.values() if result.gave_data]
         only_local = bool(gave) and not errors and all(result.method == "local" for result in gave)
-        return CollectionResult(bool(gave), data, errors, "local" if only_local else "ssh", standalone.now())
+        return CollectionResult(bool(gave), data, errors, "local" if only_local else "ssh", iso_now())
 
     def collect_local(self) -> CollectionResult:
         """Collect from this machine, without any network."""
         info = collect_local_system_info()
         errors = [f"{info['hostname']}: {info['error']}"] if "error" in info else []
-        return CollectionResult(not errors, {info["hostname"]: info}, errors, "local", standalone.now())
+        return CollectionResult(not errors, {info["hostname"]: info}, errors, "local", iso_now())
 
     def is_available(self) -> bool:
         """Whether there is an ssh client."""
@@ -227,7 +228,7 @@ class MPIClusterCollector:
             if result.gave_data:
                 # Hosts made from one image may all have the same name.
                 key = name if info["hostname"] in found else info["hostname"]
-                found[key] = {**info, **_requested(result, name), "mpi_rank": rank}
+                found[key] = {**info, "mpi_rank": rank}
             else:
                 log(self.logger, "warning", f"MPI collection from {name} failed: {result.reason or result.status}")
         return found | {name: raw_host(result) for name, result in failed.items()}
@@ -248,11 +249,8 @@ def _read_hosts(names: Sequence[str], user: str | None, **options: Any) -> dict[
     results = {result.name: result for result in snapshot(hosts, **options).hosts}
     local = next((result for result in results.values() if is_local(result.name)), None)
     missing = HostResult(name="", status="failed", reason="there is no result for this host")
-    return {name: results.get(name) or (local if is_local(name) else None) or missing for name in names}
-
-
-def _requested(result: HostResult, name: str) -> dict[str, Any]:
-    return {"requested_name": name} if result.gave_data else {"hostname": name}
+    found = {name: results.get(name) or (local if is_local(name) else None) or missing for name in names}
+    return {name: msgspec.structs.replace(result, name=name) for name, result in found.items()}
 
 
 def collect_local_system_info() -> dict[str, Any]:
@@ -262,11 +260,6 @@ def collect_local_system_info() -> dict[str, Any]:
         return raw_host(result)
     except RollbookError as error:
         return failed_host(socket.gethostname(), str(error))
-
-
-def collect_timeseries_sample() -> dict[str, Any]:
-    """Return one sample of this machine; a metric that cannot be read is left out and named in `errors`."""
-    return standalone.sample()
 
 
 def collect_cluster_info(  # noqa: PLR0917 - the tool's signature
@@ -283,14 +276,12 @@ def collect_cluster_info(  # noqa: PLR0917 - the tool's signature
 
     Both argument orders of the tool work, as for `MPIClusterCollector`.
     """
-    if isinstance(results_dir, bool) and not isinstance(allow_run_as_root, bool):
-        if isinstance(timeout_seconds, bool):
-            fallback_to_local = timeout_seconds
-        results_dir, allow_run_as_root, timeout_seconds = None, results_dir, allow_run_as_root
+    if isinstance(results_dir, bool) and isinstance(timeout_seconds, bool):
+        fallback_to_local = timeout_seconds
     about: dict[str, Any] = {
         "collection_method": "mpi",
         "requested_hosts": list(hosts),
-        "collection_timestamp": standalone.now(),
+        "collection_timestamp": iso_now(),
     }
     collector = MPIClusterCollector(hosts, mpi_bin, logger, results_dir, allow_run_as_root, timeout_seconds, **options)
     try:

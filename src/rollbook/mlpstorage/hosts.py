@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
+from rollbook.adapters.results import rows
 from rollbook.checks.mlperf import is_size
 from rollbook.records.cluster import MEMORY
 
@@ -26,10 +27,10 @@ __all__ = [
     "summarize_cpuinfo",
 ]
 
-KIB, GIB = 1024, 1024**3
+KIB = 1024
 
 
-class _Row:
+class _Row(Mapping[str, Any]):
     """A dataclass that can also be read like its dictionary."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -45,19 +46,11 @@ class _Row:
     def __getitem__(self, name: str) -> Any:
         return self.to_dict()[name]
 
-    def __contains__(self, name: object) -> bool:
-        return name in self.to_dict()
-
     def __iter__(self) -> Iterator[str]:
         return iter(self.to_dict())
 
-    def keys(self) -> Iterator[str]:
-        """Return the names of the fields, so that `dict(row)` works."""
-        return iter(self)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """Return a field by name, or the default."""
-        return self.to_dict().get(name, default)
+    def __len__(self) -> int:
+        return len(self.to_dict())
 
 
 @dataclasses.dataclass
@@ -267,8 +260,7 @@ class HostInfo:
     @classmethod
     def from_collected_data(cls, data: Mapping[str, Any]) -> Self:
         """Return a host from a collector's record; without memory it has none, which sums leave out."""
-        memory, load, listed = dict_of(data.get("meminfo")), dict_of(data.get("loadavg")), data.get("cpuinfo")
-        cpus = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+        memory, load, cpus = dict_of(data.get("meminfo")), dict_of(data.get("loadavg")), rows(data.get("cpuinfo"))
         cpu = summarize_cpuinfo(cpus)
         system = {
             "hostname": str(data.get("hostname", "unknown")),

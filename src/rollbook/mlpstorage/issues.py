@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from rollbook.checks.mlperf import Issue as CoreIssue
 from rollbook.mlpstorage.config import PARAM_VALIDATION
 
 __all__ = ["Issue"]
@@ -42,8 +41,3 @@ class Issue:
         known = {field.name for field in dataclasses.fields(cls)} - {"validation", "message"}
         rest = {name: value for name, value in data.items() if name in known}
         return cls(PARAM_VALIDATION(data["validation"]), data["message"], **rest)
-
-    @classmethod
-    def of(cls, issue: CoreIssue) -> Issue:
-        """Return an issue of Rollbook's own rules."""
-        return cls(issue.validation, issue.message, issue.parameter, issue.expected, issue.actual, issue.severity)

@@ -21,7 +21,7 @@ from rollbook.checks.verify import NEEDED
 from rollbook.errors import CannotTell, RecordError
 from rollbook.mlperf.runs import dlio_metadata, has_run
 from rollbook.mlpstorage.cluster import ClusterInformation
-from rollbook.mlpstorage.config import BENCHMARK_TYPES, EXIT_CODE, ROUND, RuleState
+from rollbook.mlpstorage.config import BENCHMARK_TYPES, EXIT_CODE, PARAM_VALIDATION, ROUND
 from rollbook.mlpstorage.hosts import dict_of
 from rollbook.mlpstorage.issues import Issue
 from rollbook.mlpstorage.logs import log
@@ -68,11 +68,11 @@ class ProcessedRun:
 
     def is_valid(self) -> bool:
         """Whether no issue is INVALID."""
-        return all(issue.validation.value != RuleState.INVALID.value for issue in self.issues)
+        return all(issue.validation is not PARAM_VALIDATION.INVALID for issue in self.issues)
 
     def is_closed(self) -> bool:
         """Whether it is valid and no issue is OPEN."""
-        return self.is_valid() and all(issue.validation.value != RuleState.OPEN.value for issue in self.issues)
+        return all(issue.validation is PARAM_VALIDATION.CLOSED for issue in self.issues)
 
 
 @dataclasses.dataclass
@@ -100,23 +100,23 @@ class BenchmarkResult:
         self.benchmark_result_root_dir, self.logger = benchmark_result_root_dir, logger
         root = Path(benchmark_result_root_dir)
         self.issues: list[Issue] = []
-        self.metadata: dict[str, Any] | None = self._only(root, "*_metadata.json")
-        self.summary: dict[str, Any] | None = self._json(root / "summary.json")
+        self.metadata = self._metadata(root)
+        self.summary = self._json(root / "summary.json")
         self.hydra_configs: dict[str, Any] = {}
         for path in sorted((root / "dlio_config").glob("*.yaml")):
             if (content := _yaml(path)) is not None:
                 self.hydra_configs[path.name] = content
         clusters = sorted(root.glob("*_cluster_info.json"))
-        self.cluster_info: dict[str, Any] | None = self._json(clusters[0]) if clusters else None
+        self.cluster_info = self._json(clusters[0]) if clusters else None
         for key in ("cluster_information", "system_info"):
             found = (self.metadata or {}).get(key)
             if self.cluster_info is None and isinstance(found, dict):
                 self.cluster_info = found
 
-    def _only(self, root: Path, pattern: str) -> dict[str, Any] | None:
-        found = sorted(root.glob(pattern))
+    def _metadata(self, root: Path) -> dict[str, Any] | None:
+        found = sorted(root.glob("*_metadata.json"))
         if len(found) > 1:
-            log(self.logger, "error", f"Failed to load {root}: {len(found)} files named {pattern}, not one")
+            log(self.logger, "error", f"Failed to load {root}: {len(found)} files named *_metadata.json, not one")
         return self._json(found[0]) if len(found) == 1 else None
 
     def _json(self, path: Path) -> dict[str, Any] | None:
@@ -181,20 +181,13 @@ class DLIOResultParser:
         system = ClusterInformation.from_dlio_summary_json(summary, self.logger, root)
         if system is None:
             system = ClusterInformation.from_dict((metadata or {}).get("cluster_information"), self.logger)
-        return BenchmarkRunData(
-            benchmark_type=BENCHMARK_TYPES[found["benchmark_type"]],
-            model=found["model"],
-            command=found["command"],
-            run_datetime=str(summary.get("start") or ""),
-            num_processes=int(found["num_processes"] or 0),
-            parameters=dict(found["parameters"]),
-            override_parameters=found["override_parameters"],
-            system_info=system,
-            metrics=dict(found["metrics"]),
-            result_dir=str(result_dir),
-            accelerator=found["accelerator"] or None,
-            end_datetime=str(summary.get("end") or ""),
-        )
+        found |= {
+            "run_datetime": summary.get("start") or "",
+            "num_processes": int(found["num_processes"] or 0),
+            "accelerator": found["accelerator"] or None,
+            "end_datetime": summary.get("end"),
+        }
+        return _run_data(found, system, result_dir)
 
 
 class ResultFilesExtractor:
@@ -214,20 +207,28 @@ class ResultFilesExtractor:
         if system is None and result.summary:
             system = ClusterInformation.from_dlio_summary_json(result.summary, logger, Path(result_dir))
         metrics = metadata.get("metrics") or (result.summary or {}).get("metric")
-        return BenchmarkRunData(
-            benchmark_type=BENCHMARK_TYPES[str(metadata["benchmark_type"])],
-            model=metadata.get("model"),
-            command=metadata.get("command"),
-            run_datetime=str(metadata["run_datetime"]),
-            num_processes=metadata["num_processes"],
-            parameters=dict_of(metadata["parameters"]),
-            override_parameters=dict_of(metadata.get("override_parameters")),
-            system_info=system,
-            metrics=metrics if isinstance(metrics, dict) else None,
-            result_dir=str(result_dir),
-            accelerator=metadata.get("accelerator"),
-            end_datetime=str(metadata.get("end_datetime") or ""),
-        )
+        return _run_data({**metadata, "metrics": metrics}, system, result_dir)
+
+
+def _run_data(
+    metadata: Mapping[str, Any], system: ClusterInformation | None, result_dir: str | os.PathLike[str]
+) -> BenchmarkRunData:
+    """Return the data of a run from its metadata, by the tool's keys."""
+    metrics = metadata.get("metrics")
+    return BenchmarkRunData(
+        benchmark_type=BENCHMARK_TYPES[str(metadata["benchmark_type"])],
+        model=metadata.get("model"),
+        command=metadata.get("command"),
+        run_datetime=str(metadata["run_datetime"]),
+        num_processes=metadata["num_processes"],
+        parameters=dict_of(metadata["parameters"]),
+        override_parameters=dict_of(metadata.get("override_parameters")),
+        system_info=system,
+        metrics=metrics if isinstance(metrics, dict) else None,
+        result_dir=str(result_dir),
+        accelerator=metadata.get("accelerator"),
+        end_datetime=str(metadata.get("end_datetime") or ""),
+    )
 
 
 class BenchmarkRun:

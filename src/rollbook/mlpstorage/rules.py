@@ -15,7 +15,6 @@ import msgspec
 
 from rollbook.checks import engine
 from rollbook.checks.mlperf import GIB, is_measured, verdict
-from rollbook.checks.mlperf import Issue as CoreIssue
 from rollbook.checks.rules.mlperf_checkpoint_count import count_of
 from rollbook.checks.rules.mlperf_minimum_memory import too_small
 from rollbook.checks.run_data import MINIMUM_HOST_MEMORY_GB, RunData
@@ -24,6 +23,7 @@ from rollbook.mlpstorage.config import BENCHMARK_TYPES, PARAM_VALIDATION, ROUND
 from rollbook.mlpstorage.issues import Issue
 from rollbook.mlpstorage.logs import log
 from rollbook.mlpstorage.results import BenchmarkRun
+from rollbook.records.findings import Finding
 from rollbook.records.record import Record, RecordHosts
 
 __all__ = [
@@ -76,7 +76,7 @@ class RulesChecker(abc.ABC):  # noqa: B024 - a base class, as in the tool
 
     def get_category(self) -> PARAM_VALIDATION:
         """Return the worst of the issues."""
-        return verdict(self.issues)  # type: ignore[arg-type] # only `validation` is read
+        return verdict(issue.validation for issue in self.issues)
 
 
 class RunRulesChecker(RulesChecker):
@@ -231,7 +231,7 @@ class ClusterValidationRulesChecker(RulesChecker):
             text = "The memory of the smallest host is unknown"
             self.issues.append(Issue(OPEN, text, "host_memory", f">= {MINIMUM_HOST_MEMORY_GB:g}GB", None, "warning"))
         elif system.min_memory_bytes < MINIMUM_HOST_MEMORY_GB * GIB:
-            self.issues.append(Issue.of(too_small(system.min_memory_bytes, MINIMUM_HOST_MEMORY_GB)))
+            self.issues.append(_issue(too_small(system.min_memory_bytes, MINIMUM_HOST_MEMORY_GB)))
 
     def check_mpi_collection_success(self) -> None:
         """Every host was measured, not only declared."""
@@ -373,12 +373,12 @@ class BenchmarkVerifier:
         """Return CLOSED, OPEN or INVALID; `issues` says why, and each run has its own issues and category."""
         for run in self.benchmark_runs:
             run.issues = self._checked(run)
-            run.category = verdict(run.issues)  # type: ignore[arg-type] # only `validation` is read
+            run.category = verdict(issue.validation for issue in run.issues)
         runs = self.benchmark_runs
         self.issues = list(runs[0].issues) if self.mode == "single" else self.rules_checker.run_checks()
         for issue in self.issues:
             log(self.logger, "error" if issue.validation is INVALID else "status", str(issue))
-        return verdict(self.issues)  # type: ignore[arg-type] # only `validation` is read
+        return verdict(issue.validation for issue in self.issues)
 
     def _checked(self, run: BenchmarkRun) -> list[Issue]:
         own = self.rules_checker if self.mode == "single" else RUN_CHECKERS[run.benchmark_type](run, logger=self.logger)
@@ -417,6 +417,11 @@ def _metadata(run: BenchmarkRun) -> dict[str, Any]:
     }
 
 
+def _issue(finding: Finding) -> Issue:
+    """Return the issue in a finding of one of Rollbook's rules."""
+    return msgspec.convert(finding.evidence["issue"], Issue)
+
+
 def _issues(run: BenchmarkRun, rule: str, parameters: Sequence[str] = ()) -> list[Issue]:
     """Return the issues of one rule; that it could not be evaluated is one."""
     path = Path(run.data.result_dir) if run.data.result_dir else None
@@ -428,8 +433,7 @@ def _issues(run: BenchmarkRun, rule: str, parameters: Sequence[str] = ()) -> lis
             log(run.logger, "warning", str(error))
     subject = RunData(hosts, metadata=_metadata(run), path=path, mlperf_round=ROUND)
     result = engine.evaluate(engine.rule(rule), subject)
-    evidence = [finding.evidence["issue"] for finding in result.findings if "issue" in finding.evidence]
-    found = [Issue.of(msgspec.convert(issue, CoreIssue)) for issue in evidence]
+    found = [_issue(finding) for finding in result.findings if "issue" in finding.evidence]
     if parameters:
         found = [issue for issue in found if issue.parameter in parameters]
     if result.is_incomplete and (not parameters or any(name in result.note for name in parameters)):

@@ -11,7 +11,7 @@ _TEXT = resources.files("rollbook.mlpstorage").joinpath("standalone.py").read_te
 SSH_COLLECTOR_SCRIPT = f"{_TEXT}\n\nprint_json(facts())\n"
 """Prints the facts of the host it runs on as one JSON object."""
 
-TIMESERIES_SSH_SCRIPT = f"{_TEXT}\n\nprint_json(sample())\n"
+TIMESERIES_SSH_SCRIPT = f"{_TEXT}\n\nprint_json(collect_timeseries_sample())\n"
 """Prints one sample of the host it runs on as one JSON object."""
 
 MPI_COLLECTOR_SCRIPT = f"{_TEXT}\n\ngather(sys.argv[1])\n"

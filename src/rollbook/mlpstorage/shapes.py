@@ -79,7 +79,13 @@ def raw_host(host: HostResult) -> dict[str, Any]:
     for key in DIRECT:
         if SOURCES[key] in host.facts:
             found[key] = sample_value(host.facts[SOURCES[key]])
-    found |= _system(host) | hardware(host)
+    system = HostSystemInfo.of(host)
+    known = {
+        "version": system.kernel_version or None,
+        "os_release": system.os_release or None,
+        "uptime_seconds": system.uptime_seconds,
+    }
+    found |= {key: value for key, value in known.items() if value is not None} | hardware(host)
     errors = {
         name: f"{reading.status}: {reading.note}".rstrip(": ")
         for name, reading in host.readings.items()
@@ -92,16 +98,6 @@ def raw_host(host: HostResult) -> dict[str, Any]:
             errors.setdefault("uptime" if key == "uptime_seconds" else key, errors.pop(source, "not read"))
     found["uptime"] = found["uptime_seconds"]
     return {**found, "errors": errors} if errors else found
-
-
-def _system(host: HostResult) -> dict[str, Any]:
-    system = HostSystemInfo.of(host)
-    found = {
-        "version": system.kernel_version or None,
-        "os_release": system.os_release or None,
-        "uptime_seconds": system.uptime_seconds,
-    }
-    return {key: value for key, value in found.items() if value is not None}
 
 
 def hardware(host: HostResult) -> dict[str, Any]:

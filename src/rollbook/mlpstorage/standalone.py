@@ -33,10 +33,10 @@ def whole(word: str) -> "int | None":
         return None
 
 
-def meminfo(text: str) -> "dict[str, int]":
-    """Return numbers by name: kB, and plain counts for huge pages."""
+def parse_proc_meminfo(content: str) -> "dict[str, int]":
+    """Return every line's number by name: kB, and plain counts for `HugePages_*`."""
     found = {}
-    for line in text.splitlines():
+    for line in content.splitlines():
         parts = line.split(":")
         words = parts[1].split() if len(parts) == 2 else []
         if words and whole(words[0]) is not None:
@@ -44,10 +44,10 @@ def meminfo(text: str) -> "dict[str, int]":
     return found
 
 
-def cpuinfo(text: str) -> "list[dict[str, Any]]":
-    """Return a dict for each block of lines; numbers as such."""
+def parse_proc_cpuinfo(content: str) -> "list[dict[str, Any]]":
+    """Return a dict for each logical CPU; numbers as such."""
     blocks = []
-    for block in text.strip().split("\n\n"):
+    for block in content.strip().split("\n\n"):
         found = {}
         for line in block.splitlines():
             name, colon, value = line.partition(":")
@@ -92,9 +92,9 @@ def net_dev(text: str) -> "list[dict[str, Any]]":
     return rows
 
 
-def version(text: str) -> str:
-    """Return the banner."""
-    return text.strip()
+def parse_proc_version(content: str) -> str:
+    """Return the kernel's banner."""
+    return content.strip()
 
 
 def loadavg(text: str) -> "dict[str, Any]":
@@ -108,27 +108,27 @@ def loadavg(text: str) -> "dict[str, Any]":
     return dict(zip(LOAD, values))
 
 
-def uptime(text: str) -> float:
+def parse_proc_uptime(content: str) -> float:
     """Return seconds since boot; 0.0 for text that does not fit."""
     try:
-        return float(text.split()[0])
+        return float(content.split()[0])
     except (IndexError, ValueError):
         return 0.0
 
 
-def os_release(text: str) -> "dict[str, str]":
+def parse_os_release(content: str) -> "dict[str, str]":
     """Return assignments by name, without quotes."""
     found = {}
-    for line in text.splitlines():
+    for line in content.splitlines():
         name, equals, value = line.strip().partition("=")
         if equals and not name.startswith("#"):
             found[name] = value.strip("\"'")
     return found
 
 
-def vmstat(text: str) -> "dict[str, int]":
-    """Return numbers by name."""
-    rows = (line.split() for line in text.splitlines())
+def parse_proc_vmstat(content: str) -> "dict[str, int]":
+    """Return every line's number by name."""
+    rows = (line.split() for line in content.splitlines())
     return {row[0]: int(row[1]) for row in rows if len(row) == 2 and whole(row[1]) is not None}
 
 
@@ -158,15 +158,15 @@ def cgroups(text: str) -> "list[dict[str, Any]]":
 
 
 READERS: "Dict[str, Tuple[str, Callable[[str], Any], Any]]" = {
-    "meminfo": ("/proc/meminfo", meminfo, {}),
-    "cpuinfo": ("/proc/cpuinfo", cpuinfo, []),
+    "meminfo": ("/proc/meminfo", parse_proc_meminfo, {}),
+    "cpuinfo": ("/proc/cpuinfo", parse_proc_cpuinfo, []),
     "diskstats": ("/proc/diskstats", diskstats, []),
     "netdev": ("/proc/net/dev", net_dev, []),
-    "version": ("/proc/version", version, ""),
+    "version": ("/proc/version", parse_proc_version, ""),
     "loadavg": ("/proc/loadavg", loadavg, {}),
-    "uptime_seconds": ("/proc/uptime", uptime, 0.0),
-    "os_release": ("/etc/os-release", os_release, {}),
-    "vmstat": ("/proc/vmstat", vmstat, {}),
+    "uptime_seconds": ("/proc/uptime", parse_proc_uptime, 0.0),
+    "os_release": ("/etc/os-release", parse_os_release, {}),
+    "vmstat": ("/proc/vmstat", parse_proc_vmstat, {}),
     "mounts": ("/proc/mounts", mounts, []),
     "cgroups": ("/proc/cgroups", cgroups, []),
 }
@@ -193,8 +193,8 @@ def now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-def sample() -> "dict[str, Any]":
-    """Return what changes over time, of this machine."""
+def collect_timeseries_sample() -> "dict[str, Any]":
+    """Return one sample of this machine; a metric that cannot be read is left out and named in `errors`."""
     return dict(collect(SAMPLED, empty=False), timestamp=now(), hostname=socket.gethostname())
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, positive_integer, require_type, round_of
+from rollbook.checks.mlperf import Validation, finding_for, positive_integer, require_type, round_of
 from rollbook.checks.rules.mlperf_checkpoint_size import checkpoint_gb
 from rollbook.checks.run_data import Benchmark, RunData
-from rollbook.errors import CannotTell, NotApplicable
+from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-accelerator-memory", "fail", (Benchmark,)
@@ -23,9 +23,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     """Memory of all accelerators against one checkpoint; a run that names no type has the round's default."""
     require_type(run, "checkpointing")
     rules = round_of(run)
-    sizes = rules.checkpointing.accelerator_gb
-    if not sizes:
-        raise NotApplicable(f"round {rules.name} has no such rule")
+    sizes = rules.require(rules.checkpointing.accelerator_gb)
     name = str(run.metadata.get("accelerator") or "").lower()
     if name not in sizes:
         raise CannotTell(f"round {rules.name} has no memory size for accelerator {name}")
@@ -34,4 +32,4 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     yield Compared("memory of all accelerators, GB", f">= {size:.1f}", declared=held)
     if held < size:
         text = f"{count} × {name or 'accelerators'} hold {held:g} GB, the checkpoint has {size:.1f} GB"
-        yield finding_for(Issue(Validation.INVALID, text, "accelerator", f">= {size:.1f} GB", f"{held:g} GB"))
+        yield finding_for(Validation.INVALID, text, "accelerator", f">= {size:.1f} GB", f"{held:g} GB")

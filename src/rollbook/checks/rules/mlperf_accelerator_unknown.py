@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, require_type, round_of, text_of
+from rollbook.checks.mlperf import Validation, finding_for, require_type, round_of, text_of
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.records.findings import Compared, Finding
 
@@ -27,10 +27,10 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     workload = rules.training.workload.get(str(run.metadata.get("model")))
     if value not in (*closed, *rules.training.open_accelerators):
         text = f"accelerator {value} is not in round {rules.name}: {', '.join(closed)}"
-        yield finding_for(Issue(Validation.INVALID, text, "accelerator", closed, value))
+        yield finding_for(Validation.INVALID, text, "accelerator", closed, value)
     elif workload is not None and value not in workload.batch_size:
         text = f"round {rules.name} has no {run.metadata['model']} workload for {value}"
-        yield finding_for(Issue(Validation.INVALID, text, "accelerator", list(workload.batch_size), value))
+        yield finding_for(Validation.INVALID, text, "accelerator", list(workload.batch_size), value)
     elif value not in closed:
         text = f"accelerator {value} is not in CLOSED of round {rules.name}: {', '.join(closed)}"
-        yield finding_for(Issue(Validation.OPEN, text, "accelerator", closed, value, "warning"))
+        yield finding_for(Validation.OPEN, text, "accelerator", closed, value, severity="warning")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, clients, finding_for, positive_integer, require_type
+from rollbook.checks.mlperf import Validation, clients, finding_for, positive_integer, require_type
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.hosts import fold
@@ -31,7 +31,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     if by_slots:
         yield Compared("slots of each client", "equal", declared=text)
     if len(by_slots) > 1:
-        yield finding_for(Issue(Validation.INVALID, f"uneven accelerators: {text}", "hosts", "equal slots", text))
+        yield finding_for(Validation.INVALID, f"uneven accelerators: {text}", "hosts", "equal slots", text)
     silent = [name for name, slots in found.slots.items() if slots is None]
     if by_slots and silent:
         raise CannotTell(f"no slots were given for {fold(silent)}")
@@ -40,4 +40,4 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
         yield Compared("processes", f"a multiple of {found.count} clients ({found.origin})", declared=processes)
         if processes % found.count:
             text = f"{processes} processes do not divide evenly over {found.count} hosts"
-            yield finding_for(Issue(Validation.INVALID, text, "num_processes", found.count, processes))
+            yield finding_for(Validation.INVALID, text, "num_processes", found.count, processes)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, parameter, require_type, round_of, table
+from rollbook.checks.mlperf import Validation, finding_for, parameter, require_type, round_of, table
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding
@@ -34,7 +34,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
             f"{writes} writes and {reads} reads; {rules.writes} and {rules.reads} in one invocation, or "
             f"{rules.writes} and 0 followed by 0 and {rules.reads}, are required"
         )
-        yield finding_for(Issue(Validation.INVALID, text, "num_checkpoints", wanted, done))
+        yield finding_for(Validation.INVALID, text, "num_checkpoints", wanted, done)
 
 
 def count_of(metadata: Mapping[str, Any], what: str) -> int | None:

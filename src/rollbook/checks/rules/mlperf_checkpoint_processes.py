@@ -11,16 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import (
-    Issue,
-    Validation,
-    finding_for,
-    parameter,
-    positive_integer,
-    require_type,
-    round_of,
-    text_of,
-)
+from rollbook.checks.mlperf import Validation, finding_for, parameter, positive_integer, require_type, round_of, text_of
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding
@@ -37,16 +28,13 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
         raise CannotTell(f"there is no process count for {name}")
     processes = positive_integer(run.metadata.get("num_processes"), "num_processes")
     subset = parameter(run.metadata, "checkpoint.mode") == "subset"
-    has_subset = model.subset_gb is not None
-    closed = f"{model.closed_processes}" + f", or {rules.subset_processes} in subset mode" * has_subset
+    closed = f"{model.closed_processes}" + f", or {rules.subset_processes} in subset mode" * model.subset
     yield Compared("processes", closed, declared=f"{processes}{' in subset mode' * subset}")
     if subset:
-        if not has_subset or processes != rules.subset_processes:
+        if not model.subset or processes != rules.subset_processes:
             text = f"subset mode with {processes} processes for {name}: CLOSED needs {closed}"
-            yield finding_for(Issue(Validation.INVALID, text, "num_processes", closed, processes))
+            yield finding_for(Validation.INVALID, text, "num_processes", closed, processes)
     elif processes != model.closed_processes:
         fits = processes % model.open_multiple == 0
         text = f"{processes} processes for {name}: CLOSED needs {closed}; OPEN a multiple of {model.open_multiple}"
-        yield finding_for(
-            Issue(Validation.OPEN if fits else Validation.INVALID, text, "num_processes", closed, processes)
-        )
+        yield finding_for(Validation.OPEN if fits else Validation.INVALID, text, "num_processes", closed, processes)

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 from rollbook.checks.mlperf import (
     GIB,
-    Issue,
     Validation,
     finding_for,
     is_size,
@@ -39,8 +38,8 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     yield Compared("checkpoint per host, GB", f">= {needed:.1f}", round(each, 1))
     if each < needed:
         text = f"{each:.1f} GB of checkpoint per host, {times} × {needed / times:.1f} GiB of memory"
-        issue = Issue(Validation.CLOSED, text, "checkpoint_size_GB", f">= {needed:.1f}", round(each, 1), "warning")
-        yield finding_for(issue)
+        required = f">= {needed:.1f}"
+        yield finding_for(Validation.CLOSED, text, "checkpoint_size_GB", required, round(each, 1), severity="warning")
     elif memory.effective[0] == "measured":
         require_all_memory(run)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, round_of
+from rollbook.checks.mlperf import Validation, finding_for, round_of
 from rollbook.checks.mlperf_runs import runs_of
 from rollbook.checks.rules.mlperf_checkpoint_count import count_of
 from rollbook.checks.run_data import RunData, SeveralRuns
@@ -31,7 +31,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     yield Compared("checkpoints of all runs", required, f"{writes} writes, {reads} reads")
     if (writes, reads) != (rules.writes, rules.reads):
         text = f"{writes} writes and {reads} reads in all, {required} required"
-        yield finding_for(Issue(Validation.INVALID, text, "num_checkpoints", required, [writes, reads]))
+        yield finding_for(Validation.INVALID, text, "num_checkpoints", required, [writes, reads])
     elif rules.split == "one or two" and len(counts) > 1 and counts[0][1]:
         text = "the first of two invocations must only write, the second only read"
-        yield finding_for(Issue(Validation.INVALID, text, "num_checkpoints", required, counts))
+        yield finding_for(Validation.INVALID, text, "num_checkpoints", required, counts)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rollbook.checks.mlperf import Issue, Validation, cluster_of, finding_for, is_measured, require_all_memory, round_of
+from rollbook.checks.mlperf import Validation, cluster_of, finding_for, is_measured, require_all_memory, round_of
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.records.cluster import HostInfo, consistency_issues
@@ -35,6 +35,6 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
         raise CannotTell("the clients were not measured")
     yield Compared("differences between clients", 0, f"{len(issues)} between {count} clients")
     for text in issues:
-        yield finding_for(Issue(Validation(rules.cluster.unlike), text, "hosts", "equal clients", text, "warning"))
+        yield finding_for(Validation(rules.cluster.unlike), text, "hosts", "equal clients", text, severity="warning")
     if hosts:
         require_all_memory(run)

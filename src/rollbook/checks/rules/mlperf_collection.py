@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rollbook.checks.mlperf import Issue, Validation, cluster_of, finding_for, is_measured, is_size, round_of, table
+from rollbook.checks.mlperf import Validation, cluster_of, finding_for, is_measured, is_size, round_of, table
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.hosts import fold
@@ -29,10 +29,11 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     if run.start:
         missing = [host.name for host in run.start if not host.gave_data]
         requested: Any = len(run.start)
-        yield Compared("clients with data", requested, requested - len(missing))
+        measured = requested - len(missing)
+        yield Compared("clients with data", requested, measured)
         if missing:
-            text = f"{requested - len(missing)} of {requested} clients returned data; missing: {fold(missing)}"
-            yield finding_for(Issue(validation, text, "hosts", requested, requested - len(missing), "warning"), missing)
+            text = f"{measured} of {requested} clients returned data; missing: {fold(missing)}"
+            yield finding_for(validation, text, "hosts", requested, measured, severity="warning", hosts=missing)
     elif not cluster:
         raise CannotTell("the run has no cluster information")
     else:
@@ -40,8 +41,8 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
         yield Compared("collection", "from every client", method)
         if not is_measured(cluster):
             text = f"the cluster information is from {method}, not from every client"
-            yield finding_for(Issue(validation, text, "collection_method", "mpi", method, "warning"))
+            yield finding_for(validation, text, "collection_method", "mpi", method, severity="warning")
     declared = table(run.metadata.get("args")).get("num_client_hosts")
     if is_size(declared) and is_size(requested) and requested and declared != requested:
         text = f"{declared} clients declared, {requested} collected"
-        yield finding_for(Issue(validation, text, "num_client_hosts", declared, requested, "warning"))
+        yield finding_for(validation, text, "num_client_hosts", declared, requested, severity="warning")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for
+from rollbook.checks.mlperf import Validation, finding_for
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding
@@ -27,7 +27,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
         yield Compared("exit status", 0, code)
         if code:
             text = f"the command ended with exit status {code}"
-            yield finding_for(Issue(Validation.INVALID, text, "exit_code", 0, code))
+            yield finding_for(Validation.INVALID, text, "exit_code", 0, code)
     elif run.summary.get("end") or run.metadata.get("metrics"):
         yield Compared("result of the benchmark", "complete", "complete")
     else:

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, round_of
+from rollbook.checks.mlperf import Validation, finding_for, round_of
 from rollbook.checks.mlperf_runs import runs_of
 from rollbook.checks.run_data import RunData, SeveralRuns
-from rollbook.errors import NotApplicable
 from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-data-generation", "fail", (SeveralRuns,)
@@ -24,14 +23,12 @@ FILES = "dataset.num_files_train"
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """The number of data generations, and files computed <= files used <= files generated."""
     rules, runs = round_of(run), runs_of(run, "training")
-    wanted = rules.training.datagen_runs
-    if wanted is None:
-        raise NotApplicable(f"round {rules.name} has no such rule")
+    wanted = rules.require(rules.training.datagen_runs)
     made = runs.of_command("datagen")
     yield Compared("data generation runs", wanted, len(made))
     if len(made) != wanted:
         text = f"{len(made)} data generation runs, {wanted} required"
-        yield finding_for(Issue(Validation.INVALID, text, "datagen", wanted, len(made)))
+        yield finding_for(Validation.INVALID, text, "datagen", wanted, len(made))
         return
     generated = max(one.files for one in made)
     used = [one.files for one in runs.measured]
@@ -41,7 +38,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     yield Compared("files of the runs", f"{computed} (computed) to {generated} (generated)", max(used))
     if max(used) > generated:
         text = f"{generated} files generated, {max(used)} used by a run"
-        yield finding_for(Issue(Validation.INVALID, text, FILES, generated, max(used)))
+        yield finding_for(Validation.INVALID, text, FILES, generated, max(used))
     if min(used) < computed:
         text = f"{computed} files computed by datasize, {min(used)} used by a run"
-        yield finding_for(Issue(Validation.INVALID, text, FILES, computed, min(used)))
+        yield finding_for(Validation.INVALID, text, FILES, computed, min(used))

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from rollbook.checks.dataset import dataset_size
 from rollbook.checks.mlperf import (
     GIB,
-    Issue,
     Validation,
     finding_for,
     memory_of,
@@ -43,6 +42,6 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     if files < needed.files:
         lines = [*needed.explained(), f"memory of {memory.hosts} clients: {memory.describe()}"]
         text = f"{files} files, {needed.files} needed: {'; '.join(lines)}"
-        yield finding_for(Issue(Validation.INVALID, text, name, needed.files, files), explained=lines)
+        yield finding_for(Validation.INVALID, text, name, needed.files, files, explained=lines)
     elif needed.memory_origin == "measured":
         require_all_memory(run)

@@ -14,7 +14,6 @@ from typing import Any
 
 from rollbook.checks.mlperf import (
     GIB,
-    Issue,
     Validation,
     clients,
     cluster_of,
@@ -43,12 +42,12 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     yield Compared("clients", described, hosts)
     if described != hosts:
         text = f"{described} clients described, {hosts} in the run"
-        yield finding_for(Issue(Validation.INVALID, text, "clients.quantity", hosts, described))
+        yield finding_for(Validation.INVALID, text, "clients.quantity", hosts, described)
     if len(rows) == 1:
         yield from _memory(run, _at(rows[0], "chassis", "memory_capacity"))
     if _at(system, "solution", "capabilities", "multi_host") is False and hosts > 1:
         text = f"system described for a single host, {hosts} used"
-        yield finding_for(Issue(Validation.INVALID, text, "capabilities.multi_host", True, False))
+        yield finding_for(Validation.INVALID, text, "capabilities.multi_host", True, False)
     if len(rows) != 1:
         raise CannotTell("memory is compared only with a description of one kind of client")
 
@@ -62,8 +61,8 @@ def _memory(run: RunData, capacity: Any) -> Iterator[Finding]:
     for name, measured in sizes.items():
         if abs(measured - capacity) > TOLERANCE * capacity:
             text = f"{capacity} GiB described, {measured:.1f} GiB measured ({name})"
-            issue = Issue(Validation.INVALID, text, "chassis.memory_capacity", capacity, round(measured, 1))
-            yield finding_for(issue, [name])
+            found = round(measured, 1)
+            yield finding_for(Validation.INVALID, text, "chassis.memory_capacity", capacity, found, hosts=[name])
     require_all_memory(run)
 
 

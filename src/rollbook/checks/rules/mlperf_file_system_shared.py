@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, require_type, round_of, stated
+from rollbook.checks.mlperf import Validation, finding_for, require_type, round_of, stated
 from rollbook.checks.run_data import Benchmark, RunData, read_object
 from rollbook.errors import CannotTell, NotApplicable
 from rollbook.records.findings import Compared, Finding
@@ -23,14 +23,12 @@ FILE_STORAGE = ("local_fs", "parallel_fs", "file")
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """What the tool wrote about both directories: only a test on the launching host at the time of the run counts."""
     rules = round_of(run)
-    if not rules.separate_file_systems:
-        raise NotApplicable(f"round {rules.name} has no such rule")
-    require_type(run, *rules.separate_file_systems)
+    require_type(run, *rules.require(rules.separate_file_systems))
     storage = str(stated(run.metadata, "storage.storage_type") or FILE_STORAGE[0])
     if storage not in FILE_STORAGE:
         raise NotApplicable(f"{storage} is object storage, which has no file system")
     directory = run.result_directory
-    found = read_object(directory / EVIDENCE) if directory else {}
+    found = (read_object(directory / EVIDENCE) if directory else None) or {}
     same = found.get("same_filesystem")
     if not isinstance(same, bool):
         raise CannotTell(f"{EVIDENCE}, in which the tool records it, is missing or unreadable")
@@ -38,4 +36,4 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     if same:
         data, results = (found.get(name) or "unknown" for name in ("data_or_chkpt_path", "results_path"))
         text = f"{data} and {results} are on the same file system"
-        yield finding_for(Issue(Validation.INVALID, text, "results_dir", "another file system", results))
+        yield finding_for(Validation.INVALID, text, "results_dir", "another file system", results)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, parameter, require_type
+from rollbook.checks.mlperf import Validation, finding_for, parameter, require_type
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding
@@ -27,4 +27,4 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
         raise CannotTell("checkpoint.fsync is not recorded")
     yield Compared("checkpoint.fsync", True, declared=word == "true")
     if word == "false":
-        yield finding_for(Issue(Validation.INVALID, "checkpoint.fsync is false", "checkpoint.fsync", True, False))
+        yield finding_for(Validation.INVALID, "checkpoint.fsync is false", "checkpoint.fsync", True, False)

@@ -13,7 +13,7 @@ import datetime as dt
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, require_type, round_of, time_of
+from rollbook.checks.mlperf import Validation, finding_for, require_type, round_of, time_of
 from rollbook.checks.rules.mlperf_checkpoint_count import count_of
 from rollbook.checks.run_data import Benchmark, RunData, read_object
 from rollbook.errors import CannotTell, NotApplicable
@@ -26,10 +26,8 @@ ID, SEVERITY, NEEDS = "mlperf-gap", "fail", (Benchmark,)
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """The end of the latest run beside this one that only wrote this model, against the start of this one."""
     rules = round_of(run)
-    most = rules.checkpointing.gap_seconds
     require_type(run, "checkpointing")
-    if most is None:
-        raise NotApplicable(f"round {rules.name} has no such rule")
+    most = rules.require(rules.checkpointing.gap_seconds)
     if None in (count_of(run.metadata, "read"), count_of(run.metadata, "write")):
         raise CannotTell("num_checkpoints_write and num_checkpoints_read are not recorded")
     if not _does_only(run.metadata, "read"):
@@ -43,13 +41,11 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     between = f"{gap:.1f} s between writing ({wrote[0].get('run_datetime')}) and reading"
     if gap < 0:
         text = f"{between}: the clocks of the launching hosts disagree by {-gap:.1f} s or more"
-        yield finding_for(Issue(Validation.INVALID, text, "invocation_start_time", ">= 0 s", gap), clock_skew=skew)
+        yield finding_for(Validation.INVALID, text, "invocation_start_time", ">= 0 s", gap, clock_skew=skew)
     elif gap > most:
         known = f"; clocks of the hosts differ by up to {skew:.3f} s" if skew else ""
         text = f"{between}, at most {most:.0f} s{known}"
-        yield finding_for(
-            Issue(Validation.INVALID, text, "invocation_start_time", f"<= {most:.0f} s", gap), clock_skew=skew
-        )
+        yield finding_for(Validation.INVALID, text, "invocation_start_time", f"<= {most:.0f} s", gap, clock_skew=skew)
 
 
 def _does_only(metadata: Mapping[str, Any], what: str) -> bool:
@@ -63,7 +59,8 @@ def _writing_run(run: RunData) -> tuple[Mapping[str, Any], Mapping[str, Any]] | 
     if run.path is None:
         return None
     here = result_directory(run.path.resolve())  # `.` is its own parent
-    found = [(read_object(path), path.parent) for path in here.parent.glob("*/*_metadata.json") if path.parent != here]
+    files = (path for path in here.parent.glob("*/*_metadata.json") if path.parent != here)
+    found = [(read_object(path) or {}, path.parent) for path in files]
     before, model = str(run.metadata.get("run_datetime") or ""), run.metadata.get("model")
     wrote = [
         (data, path)
@@ -73,7 +70,7 @@ def _writing_run(run: RunData) -> tuple[Mapping[str, Any], Mapping[str, Any]] | 
     if not wrote:
         return None
     data, path = max(wrote, key=lambda one: str(one[0].get("run_datetime")))
-    return data, read_object(path / "summary.json")
+    return data, read_object(path / "summary.json") or {}
 
 
 def _began(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> dt.datetime:

@@ -9,18 +9,9 @@ Reference: rollbook check --minimum-memory
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from rollbook.checks.mlperf import (
-    GIB,
-    Issue,
-    Validation,
-    cluster_of,
-    finding_for,
-    is_measured,
-    is_size,
-    require_all_memory,
-)
+from rollbook.checks.mlperf import GIB, Validation, cluster_of, finding_for, is_measured, is_size, require_all_memory
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.records.cluster import HostInfo
@@ -39,24 +30,19 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
             raise CannotTell("the memory of the clients was not measured")
         yield Compared("smallest client, GiB", required, round(smallest / GIB, 1))
         if smallest < run.minimum_memory_gb * GIB:
-            yield finding_for(too_small(int(smallest), run.minimum_memory_gb))
+            yield too_small(int(smallest), run.minimum_memory_gb)
         return
     usable = {host.name: info.memory.usable for host in run.start if (info := HostInfo.of(host)) is not None}
     if usable:
         yield Compared("smallest client, GiB", required, round(min(usable.values()) / GIB, 1))
     for name, size in usable.items():
         if size < run.minimum_memory_gb * GIB:
-            yield finding_for(too_small(size, run.minimum_memory_gb), [name])
+            yield too_small(size, run.minimum_memory_gb, [name])
     require_all_memory(run)
 
 
-def too_small(usable: int, minimum_gb: float) -> Issue:
-    """Return the issue for a host with that much memory."""
+def too_small(usable: int, minimum_gb: float, hosts: Iterable[str] = ()) -> Finding:
+    """Return the finding for a host with that much memory."""
     memory = f"{usable / GIB:.1f}GB"
-    return Issue(
-        Validation.INVALID,
-        f"Host memory {memory} below minimum {minimum_gb:g}GB",
-        "host_memory",
-        f">= {minimum_gb:g}GB",
-        memory,
-    )
+    text = f"Host memory {memory} below minimum {minimum_gb:g}GB"
+    return finding_for(Validation.INVALID, text, "host_memory", f">= {minimum_gb:g}GB", memory, hosts=hosts)

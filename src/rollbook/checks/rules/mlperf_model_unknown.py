@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, require_type, round_of, stated
+from rollbook.checks.mlperf import Validation, finding_for, require_type, round_of, stated
 from rollbook.checks.run_data import BENCHMARKS, Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding
@@ -48,4 +48,4 @@ def _compared(
         only_open = value.lower() in {one.lower() for one in opened}
         validation = Validation.OPEN if only_open else Validation.INVALID
         text = f"{what} {value} is not in {'CLOSED of ' * only_open}round {name}: {', '.join(closed)}"
-        yield finding_for(Issue(validation, text, what, list(closed), value))
+        yield finding_for(validation, text, what, list(closed), value)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import GIB, Issue, Validation, finding_for
+from rollbook.checks.mlperf import GIB, Validation, finding_for
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.records.cluster import HostCPUInfo
 from rollbook.records.findings import Finding
@@ -34,4 +34,4 @@ def check(run: RunData) -> Iterator[Finding]:
         if values[low] > 0 and values[high] / values[low] > WIDE:
             least, most = form.format(values[low]), form.format(values[high])
             text = f"{what} from {least} ({low}) to {most} ({high}): factor {values[high] / values[low]:.1f}"
-            yield finding_for(Issue(Validation.CLOSED, text, what, f"<= {WIDE} times", text, "warning"), [low])
+            yield finding_for(Validation.CLOSED, text, what, f"<= {WIDE} times", text, severity="warning", hosts=[low])

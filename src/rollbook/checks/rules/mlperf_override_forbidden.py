@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, require_type, round_of, table
+from rollbook.checks.mlperf import Validation, finding_for, require_type, round_of, table
 from rollbook.checks.mlperf_round import Overrides
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell, NotApplicable
@@ -39,7 +39,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
         if worst is not Validation.CLOSED:
             where = "not allowed in CLOSED" if worst is Validation.OPEN else "allowed neither in CLOSED nor in OPEN"
             text = f"{name}={value} is {where}"
-            yield finding_for(Issue(worst, text, str(name), allowed.closed, value))
+            yield finding_for(worst, text, str(name), allowed.closed, value)
 
 
 def _validation(name: str, model: str, allowed: Overrides) -> Validation:

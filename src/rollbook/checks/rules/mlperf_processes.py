@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, clients, finding_for, positive_integer, require_type, round_of
+from rollbook.checks.mlperf import Validation, clients, finding_for, positive_integer, require_type, round_of
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.records.findings import Compared, Finding
 
@@ -25,4 +25,4 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     yield Compared("processes per host", f"> {limit}", declared=processes / hosts)
     if processes / hosts <= limit:
         text = f"{processes / hosts:g} processes on each of {hosts} hosts"
-        yield finding_for(Issue(Validation.OPEN, text, "num_processes", f"> {limit * hosts}", processes, "warning"))
+        yield finding_for(Validation.OPEN, text, "num_processes", f"> {limit * hosts}", processes, severity="warning")

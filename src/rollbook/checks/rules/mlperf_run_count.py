@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, round_of
+from rollbook.checks.mlperf import Validation, finding_for, round_of
 from rollbook.checks.mlperf_runs import runs_of
 from rollbook.checks.run_data import RunData, SeveralRuns
 from rollbook.errors import NotApplicable
@@ -35,4 +35,4 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     yield Compared("runs", required, count)
     if count < least or (most is not None and count > most):
         text = f"{count} runs, {required} required"
-        yield finding_for(Issue(Validation.INVALID, text, "num_runs", required, count))
+        yield finding_for(Validation.INVALID, text, "num_runs", required, count)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, round_of
+from rollbook.checks.mlperf import Validation, finding_for, round_of
 from rollbook.checks.mlperf_runs import runs_of
 from rollbook.checks.run_data import RunData, SeveralRuns
 from rollbook.errors import NotApplicable
@@ -23,9 +23,7 @@ ID, SEVERITY, NEEDS = "mlperf-run-gaps", "fail", (SeveralRuns,)
 def check(run: RunData) -> Iterator[Finding | Compared]:
     """The time between the starts of consecutive runs, against a multiple of the shortest run."""
     rules, runs = round_of(run), runs_of(run, "training").measured
-    limit = rules.training.gap_times_shortest
-    if limit is None:
-        raise NotApplicable(f"round {rules.name} has no such rule")
+    limit = rules.require(rules.training.gap_times_shortest)
     if len(runs) < 2:
         raise NotApplicable("there are fewer than two runs")
     most = limit * min(one.seconds for one in runs)
@@ -34,4 +32,4 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     for one, gap in gaps:
         if gap >= most:
             text = f"{one.name} started {gap:.0f} s after the run before it; less than {most:.0f} s is required"
-            yield finding_for(Issue(Validation.INVALID, text, "run_datetime", f"< {most:.0f} s", gap))
+            yield finding_for(Validation.INVALID, text, "run_datetime", f"< {most:.0f} s", gap)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rollbook.checks.mlperf import Issue, Validation, cluster_of, finding_for, table
+from rollbook.checks.mlperf import Validation, cluster_of, finding_for, table
 from rollbook.checks.mlperf_runs import ModelRun, runs_of
 from rollbook.checks.run_data import RunData, SeveralRuns
 from rollbook.errors import CannotTell, NotApplicable
@@ -38,7 +38,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
         yield Compared(f"{what} of the runs", "equal", values[0] if len(values) == 1 else values)
         if len(values) > 1:
             validation = Validation.INVALID if what == "model" else Validation.OPEN
-            yield finding_for(Issue(validation, f"runs differ in {what}: {'; '.join(values)}", what, "equal", values))
+            yield finding_for(validation, f"runs differ in {what}: {'; '.join(values)}", what, "equal", values)
     unknown = [one.name for one in group.measured if not _hosts(one) or not one.metadata.get("num_processes")]
     if unknown and group.type in WITH_SUMMARY:
         raise CannotTell(f"processes or hosts of {', '.join(unknown)} are not recorded")

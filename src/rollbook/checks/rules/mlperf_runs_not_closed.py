@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for
+from rollbook.checks.mlperf import Validation, finding_for
 from rollbook.checks.mlperf_runs import runs_of
 from rollbook.checks.run_data import RunData, SeveralRuns
 from rollbook.errors import CannotTell
@@ -27,6 +27,6 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     for one in runs:
         if one.verdict in ("INVALID", "OPEN"):
             text = f"{one.name} is {one.verdict}"
-            yield finding_for(Issue(Validation[one.verdict], text, "verification", "CLOSED", one.verdict))
+            yield finding_for(Validation[one.verdict], text, "verification", "CLOSED", one.verdict)
     if waiting := [one.name for one in runs if one.verdict is None]:
         raise CannotTell(f"there is no verdict on {', '.join(waiting)}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Issue, Validation, finding_for, number, require_type, round_of, table, text_of
+from rollbook.checks.mlperf import Validation, finding_for, number, require_type, round_of, table, text_of
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding
@@ -30,11 +30,11 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     yield Compared("accelerator utilisation, %", required, measured)
     if measured < required:
         text = f"accelerator utilisation {measured:.1f} %, {required:.0f} % required for {model}"
-        yield finding_for(Issue(Validation.INVALID, text, MEAN, required, measured))
+        yield finding_for(Validation.INVALID, text, MEAN, required, measured)
     if word := rules.training.summary_word:
         if not metrics.get(WORD):
             raise CannotTell(f"{WORD} is not recorded")
         yield Compared(WORD, word, metrics[WORD])
         if metrics[WORD] != word:
             text = f"DLIO reports {metrics[WORD]} for the utilisation, {word} is required"
-            yield finding_for(Issue(Validation.INVALID, text, WORD, word, metrics[WORD]))
+            yield finding_for(Validation.INVALID, text, WORD, word, metrics[WORD])

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollbook.checks.mlperf import (
-    Issue,
     Validation,
     finding_for,
     is_size,
@@ -43,10 +42,10 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
         yield Compared("metrics", rules.metrics, sorted(set(rules.metrics) - set(missing)))
         if missing:
             text = f"the result has no {', '.join(missing)}"
-            yield finding_for(Issue(Validation.INVALID, text, "metrics", rules.metrics, missing))
+            yield finding_for(Validation.INVALID, text, "metrics", rules.metrics, missing)
     declared, measured = stated(run.metadata, "runtime"), run.metadata.get("runtime")
     seconds = number(measured if declared is None else declared, "runtime")
     yield Compared("runtime, s", f">= {rules.minimum_seconds:g}", measured, declared)
     if seconds < rules.minimum_seconds:
         text = f"runtime {seconds:g} s, at least {rules.minimum_seconds:g} s required"
-        yield finding_for(Issue(Validation.INVALID, text, "runtime", f">= {rules.minimum_seconds:g}", seconds))
+        yield finding_for(Validation.INVALID, text, "runtime", f">= {rules.minimum_seconds:g}", seconds)

@@ -14,17 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rollbook.checks.dataset import column_bytes
-from rollbook.checks.mlperf import (
-    Issue,
-    Validation,
-    finding_for,
-    number,
-    parameter,
-    require_type,
-    round_of,
-    table,
-    text_of,
-)
+from rollbook.checks.mlperf import Validation, finding_for, number, parameter, require_type, round_of, table, text_of
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding
@@ -58,7 +48,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
         if not _same(value, wanted, name):
             validation = Validation.OPEN if name in rules.training.overrides.open else Validation.INVALID
             text = f"{name} is {value}, round {rules.name} has {wanted} for {model} on {accelerator}"
-            yield finding_for(Issue(validation, text, name, wanted, value))
+            yield finding_for(validation, text, name, wanted, value)
     if unknown:
         raise CannotTell(f"{', '.join(unknown)} not recorded")
 
