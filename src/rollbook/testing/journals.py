@@ -81,9 +81,9 @@ class Beats:
         self._before: dict[int, bytes] = {}
         self._beat = 0
 
-    def payload(self, bodies: Mapping[int, bytes]) -> bytes:
-        """The payload of the next sample frame."""
-        key = self._beat % self._key_beats == 0
+    def payload(self, bodies: Mapping[int, bytes], *, key: bool = False) -> bytes:
+        """The payload of the next sample frame, by default a key frame only when one is due."""
+        key = key or self._beat % self._key_beats == 0
         self._beat += 1
         payload, last = bytearray(), None
         for number, (source, body) in enumerate(bodies.items()):
