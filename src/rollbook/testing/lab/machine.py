@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rollbook.testing.lab.core import Core, Place
-from rollbook.testing.lab.errors import LabCannot
-from rollbook.testing.lab.ground import Ground
+from rollbook.testing.lab.ground import Ground, LabCannot
 from rollbook.testing.lab.init import INSIDE
 
 __all__ = ["Machine"]
@@ -70,7 +70,8 @@ class Machine(Core):
     def loss(self, percent: float) -> None:
         """Drop this share of the packets that reach the host, until it boots; 0 ends it."""
         self._need_namespaces("loss")
-        self._need_program("nft", "nftables")
+        if not shutil.which("nft"):
+            raise LabCannot("needs the program nft: package nftables")
         rules = "table inet lab\ndelete table inet lab\n"
         if tenths := round(percent * 10):
             chance = f"numgen random mod 1000 <= {tenths - 1} drop"
