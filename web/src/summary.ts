@@ -57,7 +57,7 @@ function results(page: Page): HTMLElement | null {
   const seen = h("ul", { class: "small" });
   for (const one of page.summary.seen ?? []) {
     const moved = `${one.direction === "read" ? "read" : "wrote"} ${amount(one.counted_bytes, "B")}`;
-    add(seen, h("li", { class: one.agrees ? "" : "warn" }, `The hosts ${moved}: ${one.text}.`));
+    add(seen, h("li", { class: one.agrees ? "" : "word warn" }, `The hosts ${moved}: ${one.text}.`));
   }
   const shown = table("Results of the benchmark", ["Job", "Result", "Value"], rows);
   return h(
