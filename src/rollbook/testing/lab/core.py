@@ -49,7 +49,7 @@ class Core:
         self._ground = ground
         self._place = place
         self._init = 0
-        self._servants: set[int] = set()
+        self._hanging: dict[str, int] = {}  # servers of file systems that never answer, by path
         self._touched = False
 
     def _as_new(self) -> None:
@@ -107,7 +107,7 @@ class Core:
         Its init, its listening sshd and the lab's own servers are left out; the sshd of a session is not.
         """
         members = self._members()
-        own = {self._init, self._listener(members), *self._servants}
+        own = {self._init, self._listener(members), *self._hanging.values()}
         return [(one.pid, one.cmdline) for one in members if one.pid not in own]
 
     def start_sshd(self) -> None:
