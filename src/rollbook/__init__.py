@@ -1,4 +1,4 @@
-"""Rollbook: the record of every host in a cluster.
+"""Rollbook records every host of a cluster.
 
     snapshot(...)                    read the facts of every host; snapshot_async in an event loop
     execute(command, ...)            run a command on every host; execute_async in an event loop
@@ -15,7 +15,7 @@
     write_report(record)             write its page
     check(record)                    apply every rule to it
     diff(record, other)              compare it with another, or its start with its end
-    compare(run, other, ...)         compare results, metrics and facts of runs or groups of repeated runs
+    compare(record, other, ...)      compare results, metrics and facts of runs or groups of repeated runs
     describe(record)                 write the MLPerf Storage description of the system
     verify(record)                   compare it with its manifest
     recover(path)                    finish a record whose collector died

@@ -94,7 +94,9 @@ class AwsUnstable(AwsError):
 
 
 class CannotRun(UsageError):
-    """The command of `run` cannot be started: it was not found, or cannot be executed."""
+    """The command of `run` was not found, or cannot be executed (exit code 126)."""
+
+    exit_code = 127
 
     def __init__(self, message: str, *, found: bool) -> None:
         super().__init__(message)

@@ -27,6 +27,7 @@ __all__ = [
     "atomic_file",
     "atomic_path",
     "remove_leftovers",
+    "sync_tree",
     "temporary_directory",
     "write_file",
 ]
@@ -129,6 +130,13 @@ def remove_leftovers(directory: Path) -> None:
         with contextlib.suppress(OSError):
             if stat.S_ISREG(found.lstat().st_mode):
                 found.unlink()
+
+
+def sync_tree(path: Path) -> None:
+    """Make a directory and everything below it durable."""
+    for found in (*path.rglob("*"), path, path.parent):
+        if not found.is_symlink():
+            _sync(found, os.O_RDONLY)
 
 
 def _sync(path: Path, flags: int) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import builtins
 import dataclasses
 import importlib
+import inspect
 import re
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,19 @@ def test_every_error_is_public() -> None:
     """Each error of the tree can be caught as `rollbook.NAME`."""
     tree = {name for name, one in vars(errors).items() if is_exception(one)}
     assert tree <= set(dir(rollbook))
+
+
+def test_result_types_are_public() -> None:
+    """Each type of Rollbook that a public function returns can be imported from `rollbook`."""
+    names, missing = PUBLIC["rollbook"].split(), set()
+    for name in names:
+        function = getattr(rollbook, name)
+        if inspect.isfunction(function):
+            returned = typing.get_type_hints(function)["return"]
+            for part in (returned, *typing.get_args(returned)):
+                if getattr(part, "__module__", "").startswith("rollbook."):
+                    missing |= {part.__name__}.difference(names)
+    assert not missing
 
 
 ELSEWHERE = {

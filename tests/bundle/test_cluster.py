@@ -13,7 +13,7 @@ def test_output_beyond_the_limit_is_truncated(tmp_path: Path) -> None:
     argv = ("sh", "-c", "head -c 2000000 /dev/zero | tr '\\0' x")
 
     async def read() -> list[tuple[str, str, int]]:
-        items = await ClusterPart(tmp_path, b"salt", 60.0).run([Query("item", "file.txt", argv, limit=1 << 20)])
+        items = await ClusterPart(tmp_path, b"salt").run([Query("item", "file.txt", argv, limit=1 << 20)])
         return [(item.status, file.truncated, file.size) for item in items for file in item.files]
 
     assert asyncio.run(read()) == [("truncated", "after the first 1 MiB", 1 << 20)]

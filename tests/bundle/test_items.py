@@ -157,7 +157,7 @@ def test_selection() -> None:
         select(catalogue(), ids=["kernal-log"])
     with pytest.raises(UsageError, match=r"no tag 'gpus'; did you mean gpu"):
         select(catalogue(), tags=["gpus"])
-    with pytest.raises(UsageError, match="no item is left"):
+    with pytest.raises(UsageError, match="all items were excluded"):
         select(catalogue(), ids=["os"], skip=["os"])
 
 

@@ -71,9 +71,9 @@ def collect(tmp_path: Path, address: str, **options: str) -> tuple[dict[str, Ite
     config = write_kubeconfig(tmp_path / "config", address)
     environ = {**os.environ, "HOME": str(tmp_path)}
     kubectl = Kubectl(**{"kubeconfig": str(config), **options})
-    results, part = asyncio.run(
-        kubernetes.collect(tmp_path / "bundle", kubectl, salt=b"salt", window=Window(), seconds=60, environ=environ)
-    )
+    part = ClusterPart(tmp_path / "bundle", b"salt", environ)
+    part.limit(60)
+    results = asyncio.run(kubernetes.collect(part, kubectl, Window()))
     return {item.id: item for item in results}, part
 
 
@@ -99,7 +99,7 @@ def test_all_kinds_as_text_and_json(collected: Collected) -> None:
     assert "canary" not in text
     assert "trainer-4" in text
     assert "OOMKilled" in text
-    assert any(rule == "kubernetes" for _, rule, *_ in collected.part.redactions)
+    assert any(one.rule == "kubernetes" for one in collected.part.redactions)
 
 
 def test_values_of_secrets_are_not_fetched(collected: Collected) -> None:
@@ -171,8 +171,8 @@ def test_status_of_the_kubernetes_item(tmp_path: Path, program: str, address: st
     if address:
         write_kubeconfig(config, address)
     options = ClusterOptions(kubectl=Kubectl(kubeconfig=str(config), program=program))
-    read = asyncio.run(read_cluster(tmp_path, ["n1"], options, salt=b"s", window=Window()))
-    assert {item.status for item in read.items if item.id == "kubernetes"} == {status}
+    items, _ = asyncio.run(read_cluster(tmp_path, ["n1"], options, salt=b"s", window=Window()))
+    assert {item.status for item in items if item.id == "kubernetes"} == {status}
 
 
 @pytest.mark.parametrize(

@@ -228,6 +228,13 @@ def test_hostile_archives(entry: tarfile.TarInfo, tmp_path: Path) -> None:
     assert not list((tmp_path / "out").iterdir())
 
 
+def test_a_target_that_cannot_be_created(tmp_path: Path) -> None:
+    """The message has the reason, not Python's form of it."""
+    path = write_archive(tmp_path / "b.tar.gz")
+    with pytest.raises(RecordError, match=r"cannot unpack .*/b\.tar\.gz: Not a directory$"):
+        unpack(path, path / "below" / "out")
+
+
 @pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
 def test_huge_archive_headers(form: int, tmp_path: Path) -> None:
     """A few compressed KiB can expand to a header of gigabytes: it is refused."""

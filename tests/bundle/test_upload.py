@@ -10,11 +10,13 @@ import subprocess
 import sys
 import tarfile
 import threading
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ReadTimeoutError
 
 from rollbook import RecordError, upload_bundle
 from rollbook.aws import api
@@ -22,7 +24,7 @@ from rollbook.aws.api import Account
 from rollbook.aws.objects import Bucket, S3Path
 from rollbook.bundle.reading import Bundle
 from rollbook.bundle.s3_layout import _archives
-from rollbook.errors import AwsError, UsageError
+from rollbook.errors import AwsError, TimedOut, UsageError
 from tests.support.bundles import BundleCase, write_bundle
 from tests.support.commands import Ended, Rollbook
 from tests.support.s3 import BUCKET, OWNER, READER, S3
@@ -184,6 +186,24 @@ def test_damaged_upload(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         bucket.upload(tmp_path / "large", "damaged")
     assert not s3.keys("damaged")
     assert not s3.client().list_multipart_uploads(Bucket=BUCKET).get("Uploads")
+
+
+def test_a_download_that_fails_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network error, which may be an `OSError`, is explained as one, and no part of the object remains."""
+
+    class Body:
+        def iter_chunks(self, _: int) -> Iterator[bytes]:
+            yield b"first part"
+            raise ReadTimeoutError(endpoint_url="http://s3")
+
+    path = tmp_path / "archive"
+    path.write_bytes(b"old")
+    bucket = Bucket(Account(), BUCKET)
+    monkeypatch.setattr(bucket, "_call", lambda *_: {"ContentLength": 20, "Body": Body()})
+    with pytest.raises(TimedOut, match=r"AWS did not answer get_object on s3://.*/key in time"):
+        bucket.download("key", path, 100)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.usefixtures("owner")

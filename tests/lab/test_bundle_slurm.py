@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rollbook.bundle import slurm
+from rollbook.bundle.cluster import ClusterPart
 from rollbook.bundle.summary import Window
 from rollbook.testing.slurm import SlurmLab
 
@@ -25,8 +26,8 @@ def test_controller_view(cluster: SlurmLab, tmp_path: Path) -> None:
     """Reasons, nodes, settings and statistics, redacted; without accounting only sacct fails."""
     cluster.ask("scontrol", "update", "node=n2", "state=drain", "reason=Kill task failed token=canary123")
     window = Window(since=dt.datetime.now(dt.UTC) - dt.timedelta(hours=1))
-    results, part = asyncio.run(slurm.collect(tmp_path, salt=b"s", window=window, environ=cluster.environ))
-    items = {item.id: item for item in results}
+    part = ClusterPart(tmp_path, b"s", cluster.environ)
+    items = {item.id: item for item in asyncio.run(slurm.collect(part, window))}
     for name in ("slurm-nodes", "slurm-settings", "slurm-statistics"):
         assert items[name].status == "complete", items[name]
     reasons = (tmp_path / "cluster/slurm-nodes/reasons.txt").read_text()
@@ -48,14 +49,16 @@ def test_controller_does_not_answer(cluster: SlurmLab, tmp_path: Path) -> None:
     text = Path(cluster.environ["SLURM_CONF"]).read_text()
     lines = [line if not line.startswith("SlurmctldPort") else "SlurmctldPort=9" for line in text.splitlines()]
     (tmp_path / "slurm.conf").write_text("\n".join([*lines, "MessageTimeout=2", ""]))
-    results, _ = asyncio.run(slurm.collect(tmp_path / "b", salt=b"s", window=Window(), seconds=20, environ=environ))
-    items = {item.id: item for item in results}
+    part = ClusterPart(tmp_path / "b", b"s", environ)
+    part.limit(20)
+    items = {item.id: item for item in asyncio.run(slurm.collect(part, Window()))}
     assert items["slurm-nodes"].status in {"failed", "timed-out"}
     assert items["slurm-nodes"].reason
 
 
 def test_without_slurm(tmp_path: Path) -> None:
     """Without Slurm there is one item, with the status absent."""
-    results, _ = asyncio.run(slurm.collect(tmp_path, salt=b"s", window=Window(), environ={"PATH": str(tmp_path)}))
+    part = ClusterPart(tmp_path, b"s", {"PATH": str(tmp_path)})
+    results = asyncio.run(slurm.collect(part, Window()))
     assert [(item.id, item.status) for item in results] == [("slurm", "absent")]
     assert list(tmp_path.iterdir()) == []

@@ -124,7 +124,7 @@ def test_agent_cannot_start() -> None:
     one = 'if [ $r = 1 ]; then echo "sh: error: b: no such interpreter" >&2; continue; fi;'
     results = snapshot(Together(each=one), ["a", "b", "c"])
     assert [result.status for result in results.values()] == ["complete", "failed", "complete"]
-    assert "no such interpreter" in results["b"].reason
+    assert results["b"].reason.startswith("sh: error: b: no such interpreter")
     until_no_agent()
 
 
@@ -682,7 +682,7 @@ def test_host_that_breaks_the_launch_is_excluded() -> None:
 
     results = snapshot(Fussy(before=refuse_b), ["a", "b", "c"])
     assert [result.status for result in results.values()] == ["complete", "failed", "complete"]
-    assert results["b"].reason == "sh: sh: error: b: cannot be reached"
+    assert results["b"].reason == "sh: error: b: cannot be reached"
     assert tried == [["a", "b", "c"], ["a", "c"]]
     until_no_agent()
 
@@ -744,7 +744,6 @@ def test_recording_with_and_without_fallback(tmp_path: Path) -> None:
         options = {"interval": 1.0, "about": about, "timeout": 20.0, "fallback": fallback}
         async with Recorder(raw, hosts, lambda _: refusing, PLAN, **options) as recorder:  # type: ignore[arg-type]
             await recorder.ready()
-            await asyncio.sleep(2)
             await recorder.end(facts=True)
 
     reason = "together: sh started no agent on the host: no licence"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 
 import rollbook
 from rollbook.api.checking import check_results
-from rollbook.mlperf.result_directory import Placement, is_result_directory
+from rollbook.mlperf.result_directory import Placement, _move, is_result_directory
 from rollbook.mlpstorage import get_runs_files
 from rollbook.records.locate import locate_record
 from rollbook.records.record import Record
@@ -113,6 +114,31 @@ def test_record_is_moved_into_the_tools_directory(tmp_path: Path, delay: str) ->
         "one run is not a submission"
     )
     assert check_results(leaf) is None, "the record itself"
+
+
+def test_record_is_copied_to_another_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All files and directories of the copy are synced before the record is removed; an existing target stays."""
+    record, target = tmp_path / "record", tmp_path / "results" / "rollbook"
+    (record / "raw").mkdir(parents=True)
+    (record / "raw" / "1.seg").write_bytes(b"journal")
+    (record / "stdout.log").write_bytes(b"log")
+    synced: set[Path] = set()
+
+    def rename(path: Path, target: Path) -> None:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(path), None, str(target))
+
+    def fsync(descriptor: int) -> None:
+        assert (record / "raw" / "1.seg").exists()
+        synced.add(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+    monkeypatch.setattr(Path, "rename", rename)
+    monkeypatch.setattr(os, "fsync", fsync)
+    _move(record, target)
+    assert synced == {target.parent, target, *target.rglob("*")}
+    assert (target / "raw" / "1.seg").read_bytes() == b"journal"
+    assert not record.exists()
+    with pytest.raises(FileExistsError):
+        _move(tmp_path / "another", target)
 
 
 @pytest.mark.parametrize(

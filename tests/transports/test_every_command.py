@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -138,8 +139,18 @@ def test_bundle(cluster: Cluster, tmp_path: Path) -> None:
 def test_run(cluster: Cluster, tmp_path: Path) -> None:
     """Start facts, samples and end facts of both nodes around a command, whose exit status is returned."""
     names = [*cluster.up, cluster.down]
-    argv = ["sh", "-c", "sleep 2.5; exit 7"]
+    argv = ["sh", "-c", f"while [ ! -e {tmp_path}/sampled ]; do sleep 0.1; done; exit 7"]
+
+    def end_the_command() -> None:
+        try:
+            until_sampled(tmp_path, hosts=2, samples=3)
+        finally:
+            (tmp_path / "sampled").touch()
+
+    waiting = threading.Thread(target=end_the_command)
+    waiting.start()
     done = rollbook.run(argv, names, results_dir=tmp_path, interval=0.2, report=False, **cluster.options)
+    waiting.join()
     assert (done.exit_code, done.coverage.exit_code) == (7, 3)
     hosts = done.record.hosts
     for found in (hosts.start, hosts.end):

@@ -21,8 +21,7 @@ from rollbook.api.options import (
     transport_keywords,
 )
 from rollbook.bundle.archive import require_packer
-from rollbook.bundle.collect import Progress, Reach, collect
-from rollbook.bundle.delivery import Delivery
+from rollbook.bundle.collect import CollectOptions, Reach, collect
 from rollbook.bundle.directory import BundleDirectory
 from rollbook.bundle.finish import finish
 from rollbook.bundle.items import Item, catalogue, command_item, load, select
@@ -143,25 +142,13 @@ async def run_bundle(
     hosts: Sequence[Host],
     reach: Reach,
     *,
-    cluster: ClusterOptions | None = None,
-    delivery: Delivery | None = None,
-    progress: Progress | None = None,
-    stop: asyncio.Event | None = None,
     names: Path | None = None,
     sign: Path | None = None,
     archive: Path | None = None,
+    **options: Unpack[CollectOptions],
 ) -> Bundle:
     """Collect into a directory, and complete it; `names` is the map of obfuscated names."""
-    summary = await collect(
-        directory,
-        request.items,
-        hosts,
-        reach,
-        cluster=cluster or ClusterOptions(),
-        delivery=delivery,
-        progress=progress,
-        stop=stop,
-    )
+    summary = await collect(directory, request.items, hosts, reach, **options)
     path, findings, problem = finish(directory, names=names, key=sign, archive=archive)
     return Bundle(path, summary, findings, problem)
 

@@ -116,8 +116,8 @@ def _history(sides: Sequence[Side], results: Path) -> dict[str, float]:
             run = Record.open(Path(one.path))
         except RecordError:
             continue
-        for result in compared_results(run.metadata):
-            values.setdefault(result.name, []).append(result.value)
+        for key, value in compared_results(run.metadata):
+            values.setdefault(key.name, []).append(value)
         read += 1
         if read == HISTORY:
             break

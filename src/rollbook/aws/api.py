@@ -62,10 +62,9 @@ class Account:
     def client(self, service: str) -> Any:
         """The client of one service, made once per account."""
         with _lock:
-            known = _clients.get((self, service))
-            if known is None:
-                known = _clients[self, service] = self._make(service)
-            return known
+            if (self, service) not in _clients:
+                _clients[self, service] = self._make(service)
+            return _clients[self, service]
 
     def _call(self, service: str, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
         client = self.client(service)

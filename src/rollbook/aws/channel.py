@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from rollbook.aws import messages
-from rollbook.aws.messages import Flag, Message, Payload, acknowledge, acknowledged, decode, encode
+from rollbook.aws.messages import Message, Payload, acknowledge, acknowledged, decode, encode
 from rollbook.errors import ProtocolError
 
 __all__ = ["CLIENT_VERSION", "Channel", "Closed", "Event", "Exit", "Key", "KeyNeeded", "Output", "Stderr"]
@@ -122,7 +122,7 @@ class Channel:
         """Ask the agent to end the session; input that it does not take yet is dropped."""
         if not self._takes_input:
             self._unsent.clear()
-        self._unsent.append((Payload.FLAG, int(Flag.TERMINATE_SESSION).to_bytes(4, "big")))
+        self._unsent.append((Payload.FLAG, messages.TERMINATE_SESSION.to_bytes(4, "big")))
 
     @property
     def drained(self) -> bool:
@@ -197,11 +197,12 @@ class Channel:
     def use_key(self, key: Key) -> None:
         """Answer the handshake with the data key that `KeyNeeded` asked for."""
         self._key = key
-        self._respond(encrypted=True)
+        self._respond()
 
     def refuse_key(self, reason: str) -> None:
         """Answer the handshake: no data key could be generated."""
-        self._respond(encrypted=False, error=reason)
+        self._key = None
+        self._respond(reason)
 
     def _forget(self, number: int, now: float) -> None:
         for place, sent in enumerate(self._sent):
@@ -263,29 +264,29 @@ class Channel:
         actions = request.get("RequestedClientActions")
         key: dict[str, Any] | None = None
         for action in actions if isinstance(actions, list) else []:
-            parameters = action.get("ActionParameters") if isinstance(action, dict) else None
-            parameters = parameters if isinstance(parameters, dict) else {}
-            if isinstance(action, dict) and action.get("ActionType") == "SessionType":
-                self._session_type = str(parameters.get("SessionType", ""))
-            elif isinstance(action, dict) and action.get("ActionType") == "KMSEncryption":
-                key = parameters
+            match action:
+                case {"ActionType": "SessionType", "ActionParameters": {"SessionType": kind}}:
+                    self._session_type = str(kind)
+                case {"ActionType": "KMSEncryption"}:
+                    parameters = action.get("ActionParameters")
+                    key = parameters if isinstance(parameters, dict) else {}
         self._challenge = key
         if key is None:
-            self._respond(encrypted=False)
+            self._respond()
             return []
         context = {"aws:ssm:SessionId": self._session_id, "aws:ssm:TargetId": self._target}
         if challenge := key.get("Challenge"):
             context["aws:ssm:RandomChallenge"] = str(challenge)
         return [KeyNeeded(str(key.get("KMSKeyId", "")), context)]
 
-    def _respond(self, *, encrypted: bool, error: str = "") -> None:
+    def _respond(self, error: str = "") -> None:
         """Queue the handshake response, before any input."""
         processed: list[dict[str, Any]] = []
         if self._session_type:
             processed.append({"ActionType": "SessionType", "ActionStatus": OK, "ActionResult": None, "Error": ""})
         if self._challenge is not None:
             action: dict[str, Any] = {"ActionType": "KMSEncryption", "ActionStatus": FAILED, "Error": error}
-            if encrypted and self._key is not None:
+            if self._key is not None:
                 blob = base64.b64encode(self._key.ciphertext).decode()
                 result: dict[str, Any] = {"KMSCipherTextKey": blob}
                 if self._challenge.get("Challenge"):

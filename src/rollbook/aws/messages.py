@@ -17,13 +17,14 @@ import msgspec
 
 from rollbook.errors import ProtocolError
 
-__all__ = ["Flag", "Message", "Payload", "acknowledge", "acknowledged", "decode", "encode"]
+__all__ = ["Message", "Payload", "acknowledge", "acknowledged", "decode", "encode"]
 
 HEADER = struct.Struct(">I32sIQqQ8s8s32sII")
 HEADER_LENGTH = HEADER.size - 4  # the header's own length field excludes the payload length
 VERSION = 1
 LARGEST = 1 << 20  # bytes of one payload; the service's own messages have about a kilobyte
 SYN, FIN = 1, 2
+TERMINATE_SESSION = 2  # content of a payload of type `FLAG`
 
 INPUT, OUTPUT, ACKNOWLEDGE = "input_stream_data", "output_stream_data", "acknowledge"
 CLOSED, PAUSE, START = "channel_closed", "pause_publication", "start_publication"
@@ -44,12 +45,6 @@ class Payload(enum.IntEnum):
     FLAG = 10
     STDERR = 11
     EXIT_CODE = 12
-
-
-class Flag(enum.IntEnum):
-    """The content of a payload of type `FLAG`."""
-
-    TERMINATE_SESSION = 2
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):

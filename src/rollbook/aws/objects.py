@@ -10,7 +10,7 @@ import hashlib
 import io
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
@@ -18,6 +18,7 @@ import msgspec
 
 from rollbook.aws.api import Account, explain
 from rollbook.errors import AwsError, UsageError
+from rollbook.files import atomic_file
 
 __all__ = ["PART", "Bucket", "Grant", "S3Path", "Uploaded"]
 
@@ -157,18 +158,19 @@ class Bucket:
                 self._call("abort_multipart_upload", grant.key, UploadId=grant.upload)
 
     def download(self, key: str, path: Path, most: int) -> None:
-        """Write an object of at most `most` bytes to a file. Raises `AwsError`, or `OSError` of the file."""
+        """Write an object of at most `most` bytes to a file, atomically. Raises `RollbookError`."""
         answer = self._call("get_object", key)
         if answer["ContentLength"] > most:
             raise AwsError(f"{self.url(key)} has {answer['ContentLength']} bytes, more than the limit of the node")
-        with path.open("wb") as file:
-            try:
-                for chunk in answer["Body"].iter_chunks(1 << 20):
-                    file.write(chunk)
-            except OSError:
-                raise
-            except Exception as error:  # of the HTTP library
-                raise explain(error, f"get_object on {self.url(key)}", "--s3-") from error
+        with atomic_file(path) as file:
+            for chunk in self._chunks(answer["Body"], key):
+                file.write(chunk)
+
+    def _chunks(self, body: Any, key: str) -> Iterator[bytes]:
+        try:
+            yield from body.iter_chunks(1 << 20)
+        except Exception as error:  # of the HTTP library, in part an `OSError`
+            raise explain(error, f"get_object on {self.url(key)}", "--s3-") from error
 
     def has(self, key: str, known: Uploaded) -> bool:
         """Whether an object exists with the known size and, if the server reports one, the known checksum."""
@@ -220,14 +222,14 @@ class Bucket:
         size = path.stat().st_size
         head = self._require_head(key, size)
         parts = -(-size // part) if size > part else 0
-        verified: Literal["sha256", "md5"] = "sha256"
-        if (found := head.get("ChecksumSHA256")) is None:
-            verified, found = "md5", str(head.get("ETag", "")).strip('"')
-            expected = _entity_tag(path, part, parts)
+        found = head.get("ChecksumSHA256")
+        verified: Literal["sha256", "md5"] = "sha256" if found is not None else "md5"
+        pieces = (_read(path, number * part, part) for number in range(parts or 1))
+        digests = [hashlib.new(verified, piece, usedforsecurity=False).digest() for piece in pieces]
+        if found is None:
+            found, expected = str(head.get("ETag", "")).strip('"'), _entity_tag(digests, parts)
         else:
-            expected = _checksum(
-                [hashlib.sha256(_read(path, number * part, part)).digest() for number in range(parts or 1)]
-            )
+            expected = _checksum(digests)
         if found != expected:
             raise AwsError(
                 f"{self.url(key)} cannot be verified: its {verified.upper()} is {found}, expected {expected}"
@@ -299,11 +301,8 @@ def _checksum(digests: Sequence[bytes]) -> str:
     return f"{_text(hashlib.sha256(b''.join(digests)).digest())}-{len(digests)}"
 
 
-def _entity_tag(path: Path, part: int, parts: int) -> str:
+def _entity_tag(digests: Sequence[bytes], parts: int) -> str:
     """The entity tag that servers without other checksums give an object: its MD5, or that of the MD5s of its parts."""
-    digests = [
-        hashlib.md5(_read(path, number * part, part), usedforsecurity=False).digest() for number in range(parts or 1)
-    ]
     if not parts:
         return digests[0].hex()
     return f"{hashlib.md5(b''.join(digests), usedforsecurity=False).hexdigest()}-{parts}"

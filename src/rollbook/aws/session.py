@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import random
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -203,7 +202,7 @@ class Session:
                 if receiving.done():
                     receiving.result()
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._pause()):
+                    async with asyncio.timeout_at(self._channel.due):
                         await self._wake.wait()
                 self._wake.clear()
         except ConnectionClosed:
@@ -213,13 +212,8 @@ class Session:
             await asyncio.gather(receiving, return_exceptions=True)
         return True
 
-    def _pause(self) -> float | None:
-        """Seconds until a message has to be repeated; None if none is outstanding."""
-        due = self._channel.due
-        return None if due is None else max(0.0, due - time.monotonic())
-
     async def _send_due(self) -> None:
-        now = time.monotonic()
+        now = asyncio.get_running_loop().time()
         for data in (*self._channel.outgoing(now), *self._channel.tick(now)):
             await self._socket.send(data)
 
@@ -229,7 +223,7 @@ class Session:
             while True:
                 data = await self._socket.recv()
                 if isinstance(data, bytes):
-                    for event in self._channel.receive(data, time.monotonic()):
+                    for event in self._channel.receive(data, asyncio.get_running_loop().time()):
                         await self._take(event)
                 self._wake.set()
         finally:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import dataclasses
 import hashlib
+import math
 import shlex
 import shutil
 import time
@@ -18,6 +19,7 @@ from typing import NamedTuple
 
 from rollbook.agent.item_reader import WORST_FIRST
 from rollbook.agent.redactor import Redactor
+from rollbook.bundle.receive import Redaction
 from rollbook.bundle.summary import File, ItemResult, ItemStatus
 from rollbook.errors import AgentFailed
 from rollbook.files import write_file
@@ -65,14 +67,17 @@ class _Answer:
 
 
 class ClusterPart:
-    """Runs queries, a few in parallel, until `seconds` have passed, and writes their output below `cluster/`."""
+    """Runs queries, a few in parallel, and writes their output below `cluster/`. `redactions` has what was replaced."""
 
-    def __init__(self, bundle: Path, salt: bytes, seconds: float, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(self, bundle: Path, salt: bytes, environ: Mapping[str, str] | None = None) -> None:
         self.bundle, self.salt, self.environ = bundle, salt, environ
-        self.deadline = time.monotonic() + seconds
-        self.redactions: list[tuple[str, str, int, int, str]] = []
-        """Path, rule, line, count and mark of everything that was redacted."""
+        self.redactions: list[Redaction] = []
+        self._deadline = math.inf
         self._free = asyncio.Semaphore(PARALLEL)
+
+    def limit(self, seconds: float) -> None:
+        """Give all programs from now on these seconds together."""
+        self._deadline = time.monotonic() + seconds
 
     async def run(self, queries: Sequence[Query]) -> list[ItemResult]:
         """The items of the queries, in their order; a query that fails affects only its own file."""
@@ -87,7 +92,7 @@ class ClusterPart:
         """Run a program; more output than `limit` ends it."""
         if shutil.which(argv[0], path=(self.environ or {}).get("PATH")) is None:
             return Output(b"", "absent", f"{argv[0]} is not in PATH")
-        left = min(seconds, self.deadline - time.monotonic())
+        left = min(seconds, self._deadline - time.monotonic())
         if left <= 0:
             return Output(b"", "timed-out", "the timeout for this part expired")
         try:
@@ -118,7 +123,7 @@ class ClusterPart:
         """The data without secrets; what was replaced is noted for the file."""
         redactor = Redactor(self.salt)
         redacted = redactor.feed(data) + redactor.close()
-        self.redactions += [(path, *entry) for entry in redactor.log if path]
+        self.redactions += [Redaction(path, *entry) for entry in redactor.log if path]
         return redacted
 
     def write(
@@ -135,7 +140,7 @@ class ClusterPart:
             sha256=hashlib.sha256(data).hexdigest(),
             truncated=truncated,
             exit_status=exit_status,
-            redactions=sum(count for where, _, _, count, _ in self.redactions if where == path),
+            redactions=sum(one.count for one in self.redactions if one.path == path),
         )
 
     async def _answer(self, query: Query) -> _Answer:
@@ -158,7 +163,7 @@ class ClusterPart:
         if query.change:
             redactor = Redactor(self.salt)
             data = query.change(data, redactor)
-            self.redactions += [(path, *entry) for entry in redactor.log]
+            self.redactions += [Redaction(path, *entry) for entry in redactor.log]
         return self.redact(data, path)
 
 

@@ -8,8 +8,8 @@ import dataclasses
 import datetime as dt
 import re
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, TypedDict, Unpack
 
 from rollbook.agent.patience import BUSY
 from rollbook.bundle.delivery import Delivery, Parcel, Sender, reserved
@@ -35,7 +35,7 @@ from rollbook.sources import catalogue
 from rollbook.times import iso_time
 from rollbook.transports.base import Route, Transport
 
-__all__ = ["Progress", "Reach", "collect"]
+__all__ = ["CollectOptions", "Reach", "collect"]
 
 LEAVING = 5.0  # seconds before the timeout of a node at which its agent stops and sends what it has
 SUMMARY_EVERY = 5.0  # seconds between two versions of the summary, and at least 20 times what writing it takes
@@ -73,42 +73,43 @@ class _Quiet:
     def finished(self, result: NodeResult) -> None: ...
 
 
+class CollectOptions(TypedDict, total=False):
+    """Options of `collect`.
+
+    `cluster` selects what is read once (default: nothing), and `delivery` is how archives of nodes get into S3. When
+    `stop` is set, nodes end with what they have.
+    """
+
+    cluster: ClusterOptions
+    delivery: Delivery | None
+    progress: Progress
+    stop: asyncio.Event
+
+
 async def collect(
     directory: BundleDirectory,
     items: Sequence[Item],
     hosts: Sequence[Host],
     reach: Reach,
-    *,
-    cluster: ClusterOptions | None = None,
-    delivery: Delivery | None = None,
-    progress: Progress | None = None,
-    stop: asyncio.Event | None = None,
+    **options: Unpack[CollectOptions],
 ) -> BundleSummary:
     """Read what is missing in the bundle from the hosts; returns the summary, which is also written.
 
-    `items` are those of the request with their commands unmasked; `cluster` selects what is read once, and `delivery`
-    is how archives of nodes get into S3. When `stop` is set, nodes end with what they have.
-    Raises `RecordError` if the bundle cannot be written.
+    `items` are those of the request with their commands unmasked. Raises `RecordError` if the bundle cannot be written.
     """
-    run = _Run(directory, items, reach, progress or _Quiet(), stop or asyncio.Event(), delivery=delivery)
-    return await run.all(hosts, cluster or ClusterOptions(enabled=False))
+    return await _Run(directory, items, reach, options).all(hosts)
 
 
 class _Run:
     """One run of the collector."""
 
     def __init__(
-        self,
-        directory: BundleDirectory,
-        items: Sequence[Item],
-        reach: Reach,
-        progress: Progress,
-        stop: asyncio.Event,
-        *,
-        delivery: Delivery | None,
+        self, directory: BundleDirectory, items: Sequence[Item], reach: Reach, options: CollectOptions
     ) -> None:
-        self._directory, self._items, self._reach, self._delivery = directory, items, reach, delivery
-        self._progress, self._stop = progress, stop
+        self._directory, self._items, self._reach = directory, items, reach
+        self._cluster = options.get("cluster", ClusterOptions(enabled=False))
+        self._delivery = options.get("delivery")
+        self._progress, self._stop = options.get("progress", _Quiet()), options.get("stop", asyncio.Event())
         self._limits = directory.request.limits
         self._plan = Plan.of(catalogue.load())
         self._salt = directory.mark_key()
@@ -116,11 +117,11 @@ class _Run:
         self._why_stopped = ""
         self._changed = False
 
-    async def all(self, hosts: Sequence[Host], cluster: ClusterOptions) -> BundleSummary:
+    async def all(self, hosts: Sequence[Host]) -> BundleSummary:
         pending = [host for host in hosts if self._needs(self._directory.nodes[host.name])]
         raise_limit(2 * min(self._reach.fanout, len(pending)))
         writer = asyncio.create_task(self._write_summaries())
-        once = asyncio.create_task(self._read_cluster(cluster))
+        once = asyncio.create_task(self._read_cluster())
         timer = asyncio.get_running_loop().call_later(
             self._limits.run_seconds,
             self._halt,
@@ -134,7 +135,7 @@ class _Run:
                 self,
                 timeout=self._reach.timeout,
                 fanout=self._reach.fanout,
-                progress=_Nodes(self._progress.begun, self._finished),
+                progress=self,
                 stop=self._stop,
                 fallback=self._reach.fallback,
             )
@@ -155,15 +156,15 @@ class _Run:
                 forget_key(self._directory.request.id)
         return summary
 
-    async def _read_cluster(self, options: ClusterOptions) -> None:
+    async def _read_cluster(self) -> None:
         """Read what is read once, unless an earlier run did."""
         known = self._directory.cluster
-        if not options.enabled or (known and all(item.status not in DEFECTS for item in known)):
+        if not self._cluster.enabled or (known and all(item.status not in DEFECTS for item in known)):
             return
         window, salt = self._directory.request.window, self._salt.encode()
         try:
-            found, service = await read_cluster(
-                self._directory.path, list(self._directory.nodes), options, salt=salt, window=window
+            found, cluster = await read_cluster(
+                self._directory.path, list(self._directory.nodes), self._cluster, salt=salt, window=window
             )
         except asyncio.CancelledError:
             self._miss_cluster("not-read", self._why_stopped or "interrupted")
@@ -179,8 +180,8 @@ class _Run:
         self._directory.cluster_type = next(
             (kind for kind in ("kubernetes", "slurm") for item in found if item.files and item.id.startswith(kind)), ""
         )
-        if service is not None and service.cluster is not None:
-            self._directory.identify(service.cluster)
+        if cluster is not None:
+            self._directory.identify(cluster)
 
     def _miss_cluster(self, status: ItemStatus, reason: str) -> None:
         """Report the cluster as not read, unless an earlier run read a part: it must not look as if there were none."""
@@ -320,7 +321,11 @@ class _Run:
 
         return listen
 
-    def _finished(self, result: HostResult) -> None:
+    def begun(self, host: Host) -> None:
+        """A node is started."""
+        self._progress.begun(host)
+
+    def done(self, result: HostResult) -> None:
         """A host is done; one that was always busy has no result of its own yet."""
         node = self._directory.nodes[result.name]
         if node.result.status == "not-tried" and not self._stop.is_set():
@@ -371,7 +376,6 @@ class _Run:
             reason=reason,
             started=at,
             ended=dt.datetime.now(dt.UTC),
-            items=[],
             instance_id=node.host.name if INSTANCE.fullmatch(node.host.name) else "",
             success=success,
             output=parcel.tail if parcel else "",
@@ -394,13 +398,6 @@ class _Run:
             burst_frames=50_000.0,
             total_bytes=facts.total_bytes + 1.5 * size + 16 * MIB,
         )
-
-
-class _Nodes:
-    """Passes on which hosts are started and done."""
-
-    def __init__(self, begun: Callable[[Host], None], done: Callable[[HostResult], None]) -> None:
-        self.begun, self.done = begun, done
 
 
 def _verdict(node: NodeState, ended: Conclusion, requested: int) -> tuple[NodeStatus, str]:

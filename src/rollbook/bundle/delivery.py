@@ -21,7 +21,7 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import NamedTuple
 
 import msgspec
 
@@ -51,8 +51,8 @@ SLACK = 30.0  # seconds by which presigned requests outlive the time for them
 HASH = re.compile(r"[0-9a-f]{64}")
 TAIL = 15  # lines of it that are kept if it fails
 LONGEST_LINE = 500
-P = ParamSpec("P")
-T = TypeVar("T")
+ERRORS = (RollbookError, ValueError)
+"""A call of S3 failed, or the node sent what does not fit: its archive can still come through the session."""
 
 
 class Sender(NamedTuple):
@@ -194,18 +194,27 @@ class Parcel:
 
     async def _upload(self, session: Session, part: int, seconds: float) -> None:
         """Have the agent upload its archive within `seconds`; if that fails, `_problem` is the reason."""
-        grant: Grant | None = None
         try:
-            grant = await _call(self._bucket.grant, self._key, self._size, self._digests, part, seconds + SLACK)
+            about = self._key, self._size, self._digests, part, seconds + SLACK
+            grant = await asyncio.to_thread(self._bucket.grant, *about)
+        except ERRORS as error:
+            self._problem = str(error)
+            return
+        try:
             await session.read_items(_put_orders(grant, seconds), b"put")
             if not self._problem:
-                await _call(self._bucket.accept, grant, self._tags)
-                self._arrive(len(grant.urls) if grant.upload else 0)
-        except _Failed as error:
-            self._problem = str(error)
+                await self._accept(grant)
         finally:
-            if grant is not None and not self._arrived:
+            if not self._arrived:
                 await asyncio.shield(asyncio.to_thread(self._bucket.withdraw, grant))
+
+    async def _accept(self, grant: Grant) -> None:
+        try:
+            await asyncio.to_thread(self._bucket.accept, grant, self._tags)
+        except ERRORS as error:
+            self._problem = str(error)
+        else:
+            self._arrive(len(grant.urls) if grant.upload else 0)
 
     async def _run_script(self, session: Session, seconds: float) -> None:
         """Have the node run the script and upload its archive; raises `AgentFailed` with its last line of output."""
@@ -251,7 +260,6 @@ class Parcel:
 
     def _fetch(self) -> None:
         if self._arrived:
-            self._path.unlink(missing_ok=True)
             self._bucket.download(self._key, self._path, self._most)
         size = self._path.stat().st_size
         with self._path.open("rb") as file:
@@ -260,17 +268,6 @@ class Parcel:
             raise AgentFailed("the archive of the node was changed in transit")
         if self._arrived:
             self.archive = msgspec.structs.replace(self.archive, size=size, sha256=found)
-
-
-class _Failed(Exception):
-    """A call of S3 failed, or the node sent what does not fit: its archive can still come through the session."""
-
-
-async def _call(function: Callable[P, T], *arguments: P.args, **more: P.kwargs) -> T:
-    try:
-        return await asyncio.to_thread(function, *arguments, **more)
-    except (RollbookError, ValueError) as error:
-        raise _Failed(str(error)) from error
 
 
 def _put_orders(grant: Grant, seconds: float) -> bytes:

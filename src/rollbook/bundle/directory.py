@@ -33,7 +33,7 @@ from rollbook.records.locate import metadata_files
 from rollbook.records.reading import UNDECODABLE, read_regular, require_directory, require_own
 from rollbook.records.record import RecordHosts
 
-__all__ = ["KIND", "READ", "BundleDirectory", "NodeState", "read_summary"]
+__all__ = ["READ", "REDACTIONS", "BundleDirectory", "NodeState", "read_summary"]
 
 KIND = "bundle"
 SUMMARY, REQUEST, STATE, REDACTIONS = "summary.json", "request.json", "state.jsonl", "redactions.json"
@@ -117,7 +117,9 @@ class BundleDirectory:
         cls, record: RecordDirectory, request: Request, hosts: Sequence[Host], now: dt.datetime
     ) -> BundleDirectory:
         directory = cls(record, request, hosts, now)
-        directory._write_first()
+        write_file(directory.path / REQUEST, encode(request.masked()))
+        directory.write_summary(interrupted=True)
+        directory.write_record()
         return directory
 
     @classmethod
@@ -196,7 +198,7 @@ class BundleDirectory:
     def end(self, node: NodeState, result: NodeResult) -> None:
         """Remember the result of a node, and write its redactions."""
         node.result = result
-        self._append(node, _Line(node=msgspec.structs.replace(result, items=[])))
+        self._append(node, _Line(node=result))
         if node.redactions:
             listed = [entry for entries in node.redactions.values() for entry in entries]
             found = Redactions(redactions=listed, unlisted=node.unlisted, note=self.note)
@@ -253,11 +255,6 @@ class BundleDirectory:
         self.record.write_snapshot([self._host_result(node) for node in self.nodes.values()], self.began)
         for node in self.nodes.values():
             (self.path / node.relative / STATE).unlink(missing_ok=True)
-
-    def _write_first(self) -> None:
-        write_file(self.path / REQUEST, encode(self.request.masked()))
-        self.write_summary(interrupted=True)
-        self.write_record()
 
     def _host_result(self, node: NodeState) -> HostResult:
         if node.facts is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime as dt
 import fnmatch
 import functools
@@ -25,7 +24,7 @@ from rollbook.records.record import RecordHosts
 from rollbook.sources.time_sync import TimeSync
 from rollbook.sources.uptime import Uptime
 
-__all__ = ["BundleData", "Hit", "Text"]
+__all__ = ["BundleData", "Text", "node_finding"]
 
 READ = ("complete", "truncated")
 BEFORE_A_RUN = frozenset({"background-load", "gpu-in-use"})
@@ -34,32 +33,22 @@ OFFSET = re.compile(r"[+-]\d{4}$", re.MULTILINE)
 HEAD = re.compile(r"^==> (/.+) <==$", re.MULTILINE)
 
 
-@dataclasses.dataclass(frozen=True)
-class Hit:
-    """Something that a rule found on one node, or on several `nodes`."""
-
-    node: str
-    message: str
-    device: str = ""
-    severity: Severity | None = None
-    lines: Sequence[EvidenceLine] = ()
-    count: int = 1
-    at: dt.datetime | None = None
-    nodes: Sequence[str] = ()
-
-    def finding(self) -> Finding:
-        """As the finding of a rule."""
-        hosts = list(self.nodes) or ([self.node] if self.node else [])
-        return Finding(
-            message=f"{self.message} ({fold(hosts)})" if hosts else self.message,
-            hosts=hosts,
-            severity=self.severity,
-            device=self.device,
-            count=self.count,
-            first=self.at,
-            last=self.at,
-            lines=list(self.lines),
-        )
+def node_finding(
+    node: str | Sequence[str],
+    message: str,
+    *,
+    device: str = "",
+    severity: Severity | None = None,
+    lines: Sequence[EvidenceLine] = (),
+    count: int = 1,
+    at: dt.datetime | None = None,
+) -> Finding:
+    """What a rule found on one node, or on several; an empty name stands for none."""
+    hosts = [name for name in ([node] if isinstance(node, str) else node) if name]
+    text = f"{message} ({fold(hosts)})" if hosts else message
+    return Finding(
+        message=text, hosts=hosts, severity=severity, device=device, count=count, first=at, last=at, lines=list(lines)
+    )
 
 
 class Text(NamedTuple):
@@ -77,6 +66,10 @@ class Text(NamedTuple):
     def lines(self) -> Iterator[tuple[int, str]]:
         """Lines and their numbers, from 1 for the first one of this source."""
         yield from enumerate(self.text.split("\n"), 1)
+
+    def first_line(self) -> tuple[int, str]:
+        """Number and text of the first line that is not blank."""
+        return next(((number, line.strip()) for number, line in self.lines() if line.strip()), (1, ""))
 
     def quote(self, *numbers: int) -> tuple[EvidenceLine, ...]:
         """Lines as evidence."""
@@ -97,7 +90,7 @@ class BundleData(RunData):
     @functools.cached_property
     def logs(self) -> Scanner:
         """The events in all logs."""
-        scanner = Scanner(self.bundle, self.bundle.summary.window, self._boots(), self.zones)
+        scanner = Scanner(self.bundle, self._boots(), self.zones)
         scanner.scan()
         self.unreadable |= scanner.unreadable
         return scanner
@@ -178,10 +171,6 @@ class BundleData(RunData):
             return ""
         reason = cut or state.reason
         return f"{state.id} was truncated ({reason})" if reason else f"{state.id} was truncated"
-
-    def describe(self, reasons: Mapping[str, list[str]]) -> str:
-        """The reasons as one line."""
-        return "; ".join(f"{why} on {fold(nodes)}" for why, nodes in reasons.items())
 
     def peers_of(self, node: str) -> list[str]:
         """The other nodes of its group; all other nodes if its hardware is unknown."""

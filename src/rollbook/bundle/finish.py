@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import NamedTuple
 
 from rollbook.bundle.analysis import apply_rules
 from rollbook.bundle.archive import pack
@@ -15,15 +14,7 @@ from rollbook.errors import RecordError
 from rollbook.records.findings import Findings
 from rollbook.records.signing import sign, signature_file
 
-__all__ = ["Finished", "finish"]
-
-
-class Finished(NamedTuple):
-    """The directory or archive of a bundle, and its findings or why there are none."""
-
-    path: Path
-    findings: Findings | None
-    problem: str
+__all__ = ["finish"]
 
 
 def finish(
@@ -32,8 +23,8 @@ def finish(
     names: Path | None = None,
     key: Path | None = None,
     archive: Path | None = None,
-) -> Finished:
-    """Complete the record and analyse it; an archive replaces the directory.
+) -> tuple[Path, Findings | None, str]:
+    """Complete and analyse a bundle; returns it, its findings, and why there are none. An archive replaces it.
 
     With `names`, host names, addresses and users are replaced, and that file has the map. Raises `RecordError` if the
     bundle cannot be written.
@@ -54,8 +45,8 @@ def finish(
     if key is not None:
         sign(manifest, key)
     if archive is None:
-        return Finished(directory.path, findings, problem)
+        return directory.path, findings, problem
     pack(directory.path, archive)
     forget_key(directory.request.id)
     shutil.rmtree(directory.path)
-    return Finished(archive, findings, problem)
+    return archive, findings, problem

@@ -6,17 +6,16 @@ import asyncio
 import dataclasses
 import time
 from collections.abc import Awaitable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from rollbook.aws.api import Account
 from rollbook.aws.clusters import Cluster, ClusterNode, discover, list_events, list_nodes
 from rollbook.bundle.cluster import DIRECTORY, ClusterPart
-from rollbook.bundle.summary import File, ItemResult, ItemStatus, Window
+from rollbook.bundle.summary import ItemResult, ItemStatus, Window
 from rollbook.errors import AwsDenied, AwsError, NoHostReached, TransportError
 from rollbook.records.document import encode
 
-__all__ = ["HyperPod", "Service", "collect"]
+__all__ = ["HyperPod", "collect"]
 
 SECONDS = 180.0  # for all calls together
 MAX_EVENTS = 5000
@@ -39,15 +38,6 @@ class HyperPod:
         return cls(Account(given.get("region"), given.get("profile"), given.get("endpoint_url")), given["cluster"])
 
 
-@dataclasses.dataclass(frozen=True)
-class Service:
-    """What was read: items, what was redacted, and the cluster, None if it could not be described."""
-
-    items: list[ItemResult]
-    redactions: list[tuple[str, str, int, int, str]]
-    cluster: Cluster | None
-
-
 class _Answer(NamedTuple):
     """What a file gets; `problem` describes the missing part."""
 
@@ -56,9 +46,11 @@ class _Answer(NamedTuple):
     problem: str = ""
 
 
-async def collect(bundle: Path, hyperpod: HyperPod, nodes: Sequence[str], *, salt: bytes, window: Window) -> Service:
-    """Read the service into `cluster/` of the bundle. A call that fails affects only its item; nothing is raised."""
-    part, account, name = ClusterPart(bundle, salt, SECONDS), hyperpod.account, hyperpod.cluster
+async def collect(
+    part: ClusterPart, hyperpod: HyperPod, nodes: Sequence[str], window: Window
+) -> tuple[list[ItemResult], Cluster | None]:
+    """The items, and the cluster if it could be described. A call that fails affects only its item."""
+    account, name = hyperpod.account, hyperpod.cluster
 
     async def describe() -> _Answer:
         answer = await account.call("sagemaker", "describe_cluster", ClusterName=name)
@@ -94,7 +86,7 @@ async def collect(bundle: Path, hyperpod: HyperPod, nodes: Sequence[str], *, sal
         _item(part, "hyperpod-node-details", "DescribeClusterNode", details()),
         _item(part, "hyperpod-events", "ListClusterEvents", events()),
     )
-    return Service(list(items), part.redactions, cluster)
+    return list(items), cluster
 
 
 async def _details(hyperpod: HyperPod, nodes: Sequence[ClusterNode], names: Sequence[str]) -> _Answer:
@@ -122,27 +114,19 @@ async def _details(hyperpod: HyperPod, nodes: Sequence[ClusterNode], names: Sequ
 
 
 async def _item(part: ClusterPart, name: str, call: str, reading: Awaitable[_Answer]) -> ItemResult:
-    began = time.monotonic()
+    began, files = time.monotonic(), []
     status: ItemStatus
     try:
         async with asyncio.timeout(SECONDS):
-            answer = await reading
+            content, status, reason = await reading
     except AwsDenied as error:
-        status, reason = "denied", str(error)
+        status, reason = "denied", part.last_line(str(error))
     except ERRORS as error:
-        status, reason = "failed", str(error)
+        status, reason = "failed", part.last_line(str(error))
     except TimeoutError:
         status, reason = "timed-out", f"no answer within {SECONDS:.0f} s"
     else:
-        file = _write(part, f"{DIRECTORY}/{name}/{name.removeprefix('hyperpod-')}.json", call, answer)
-        return ItemResult(id=name, status=answer.status, reason=answer.problem, seconds=_since(began), files=[file])
-    return ItemResult(id=name, status=status, reason=part.last_line(reason), seconds=_since(began))
-
-
-def _write(part: ClusterPart, path: str, call: str, answer: _Answer) -> File:
-    missing = f"all but {answer.problem}" if answer.status == "truncated" else ""
-    return part.write(path, part.redact(encode(answer.content), path), f"sagemaker {call}", truncated=missing)
-
-
-def _since(began: float) -> float:
-    return round(time.monotonic() - began, 3)
+        path = f"{DIRECTORY}/{name}/{name.removeprefix('hyperpod-')}.json"
+        missing = f"all but {reason}" if status == "truncated" else ""
+        files = [part.write(path, part.redact(encode(content), path), f"sagemaker {call}", truncated=missing)]
+    return ItemResult(id=name, status=status, reason=reason, seconds=round(time.monotonic() - began, 3), files=files)

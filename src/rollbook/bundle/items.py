@@ -32,17 +32,14 @@ from rollbook.errors import UsageError
 
 __all__ = [
     "EACH",
-    "FILES",
     "NEVER_READ",
     "OUTPUT",
-    "ClusterType",
     "Item",
-    "Redact",
-    "Size",
     "When",
     "catalogue",
     "command_item",
     "load",
+    "parse_size",
     "patterns",
     "rendered",
     "select",
@@ -68,16 +65,12 @@ BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 PLACEHOLDERS = re.compile(r"\{(since|until|each)\}")
 
 
-class Size(int):
-    """A number of bytes; in TOML also a text such as `512 KiB`."""
-
-    @classmethod
-    def parse(cls, value: object) -> Size:
-        """Bytes as a number or a text; raises `ValueError`."""
-        found = re.fullmatch(r"(\d+) ?([KMG]iB|B|)", str(value))
-        if not found or isinstance(value, bool):
-            raise ValueError(f"{value!r} is not a size: write 512 KiB or 20 MiB")
-        return cls(int(found[1]) * UNITS[found[2]])
+def parse_size(value: object) -> int:
+    """The bytes that a number or a text such as `512 KiB` means; raises `ValueError`."""
+    found = re.fullmatch(r"(\d+) ?([KMG]iB|B|)", str(value))
+    if not found or isinstance(value, bool):
+        raise ValueError(f"{value!r} is not a size: write 512 KiB or 20 MiB")
+    return int(found[1]) * UNITS[found[2]]
 
 
 class When(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -230,7 +223,7 @@ def _parse(text: bytes) -> list[Item]:
 def _limit(table: dict[str, Any]) -> dict[str, int]:
     """The limit of an item in bytes, if it has one; raises `ValueError`."""
     try:
-        return {"limit": int(Size.parse(table["limit"]))} if "limit" in table else {}
+        return {"limit": parse_size(table["limit"])} if "limit" in table else {}
     except ValueError as error:
         raise ValueError(f"limit: {error}") from error
 
@@ -266,7 +259,7 @@ def select(
     chosen = [item for item in by_id.values() if item.id in ids or (not item.has_effects and _tagged(item, ids, tags))]
     left = [item for item in chosen if item.id not in skip and not set(item.tags) & set(skip)]
     if not left:
-        raise UsageError("no item is left: all of them were excluded")
+        raise UsageError("all items were excluded")
     return _in_order(left)
 
 

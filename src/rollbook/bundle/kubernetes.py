@@ -10,8 +10,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -85,32 +84,23 @@ class Kubectl:
         return self.current(f"--context={self.context}", f"--request-timeout={REQUEST_SECONDS}s", *words)
 
 
-async def collect(
-    bundle: Path,
-    kubectl: Kubectl,
-    *,
-    salt: bytes,
-    window: Window,
-    seconds: float = SECONDS,
-    environ: Mapping[str, str] | None = None,
-) -> tuple[list[ItemResult], ClusterPart]:
-    """Read the cluster into `cluster/` of the bundle. Returns the items and what was redacted.
+async def collect(part: ClusterPart, kubectl: Kubectl, window: Window) -> list[ItemResult]:
+    """Read the cluster; what cannot be read is an item with the reason.
 
-    What cannot be read is an item with the reason; raises `RecordError` and `OSError` if files cannot be written.
+    Raises `RecordError` and `OSError` if files cannot be written.
     """
-    part = ClusterPart(bundle, salt, seconds, environ)
     kubectl, tried = await _verified(part, kubectl)
     if tried.reason:
-        return [unusable(kubectl, tried)], part
+        return [unusable(kubectl, tried)]
     results = await part.run(list(_queries(kubectl)))
     pods = [file.path for item in results for file in item.files if file.path.endswith("/pods.json")]
     try:
-        failing = list(failing_containers((bundle / pods[0]).read_bytes())) if pods else []
+        failing = list(failing_containers((part.bundle / pods[0]).read_bytes())) if pods else []
     except ValueError as error:
         results.append(ItemResult(id=LOGS, status="failed", reason=f"the list of pods cannot be read: {error}"))
-        return results, part
+        return results
     logs = await part.run(list(_log_queries(kubectl, failing[:MAX_LOGS], window)))
-    return [*results, *(_with_missing(item, len(failing)) for item in logs)], part
+    return [*results, *(_with_missing(item, len(failing)) for item in logs)]
 
 
 def unusable(kubectl: Kubectl, tried: Output) -> ItemResult:
@@ -235,7 +225,10 @@ def _masked(value: Any, redactor: Redactor) -> Any:
         elif key in {"args", "command"} and isinstance(each, list) and all(isinstance(one, str) for one in each):
             found[key] = mask_command_line(each)
         elif key == "annotations" and isinstance(each, dict):
-            found[key] = {name: _masked_annotation(name, str(one), redactor) for name, one in each.items()}
+            found[key] = {
+                name: _mark(redactor, str(one)) if name.endswith(WHOLE_OBJECT) else str(one)
+                for name, one in each.items()
+            }
         else:
             found[key] = _masked(each, redactor)
     return found
@@ -247,10 +240,6 @@ def _masked_variable(variable: Any, redactor: Redactor) -> Any:
     if _is_kept(str(variable.get("name"))):
         return variable
     return {**variable, "value": _mark(redactor, str(variable["value"]))}
-
-
-def _masked_annotation(name: str, value: str, redactor: Redactor) -> str:
-    return _mark(redactor, value) if name.endswith(WHOLE_OBJECT) else value
 
 
 def _is_kept(name: str) -> bool:

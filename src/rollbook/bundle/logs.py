@@ -17,12 +17,12 @@ from typing import NamedTuple
 from rollbook.bundle.log_times import line_time
 from rollbook.bundle.reading import Bundle, Chunk
 from rollbook.bundle.rows import Compiled, Row, compiled, recoveries, rows, xids
-from rollbook.bundle.summary import File, ItemResult, Window
+from rollbook.bundle.summary import File, ItemResult
 from rollbook.clean import shorten
 from rollbook.errors import RecordError
 from rollbook.records.findings import EvidenceLine, Severity
 
-__all__ = ["LOGS", "Event", "Scanner", "Tally", "chosen_logs", "evidence_text"]
+__all__ = ["LOGS", "WORST", "Scanner", "Tally", "chosen_logs", "evidence_text"]
 
 MAX_LINES = 5
 LONGEST = 1536  # bytes of a line that are compared with patterns; the kernel's have at most 1024
@@ -130,10 +130,8 @@ class _Search(NamedTuple):
 class Scanner:
     """Searches the logs of one bundle. `inside` and `outside` have the events by rule, then by node."""
 
-    def __init__(
-        self, bundle: Bundle, window: Window, boots: Mapping[str, dt.datetime], zones: Mapping[str, dt.tzinfo]
-    ) -> None:
-        self.bundle, self.window, self.boots, self.zones = bundle, window, boots, zones
+    def __init__(self, bundle: Bundle, boots: Mapping[str, dt.datetime], zones: Mapping[str, dt.tzinfo]) -> None:
+        self.bundle, self.boots, self.zones = bundle, boots, zones
         self.inside: dict[str, dict[str, dict[str, Tally]]] = {}
         self.outside: dict[str, dict[str, dict[str, Tally]]] = {}
         self.unreadable: dict[str, str] = {}
@@ -215,9 +213,9 @@ class Scanner:
         return line_time(text, self.bundle.summary.timestamp, self.boots.get(node), zone)
 
     def _count(self, node: str, search: _Search, event: Event) -> None:
-        since, until = self.window.since, self.window.until
-        early = event.at is not None and since is not None and event.at < since - SLACK
-        late = event.at is not None and until is not None and event.at > until + SLACK
+        window = self.bundle.summary.window
+        early = event.at is not None and window.since is not None and event.at < window.since - SLACK
+        late = event.at is not None and window.until is not None and event.at > window.until + SLACK
         found = (self.outside if early or late else self.inside).setdefault(search.rule, {}).setdefault(node, {})
         if event.device not in found and len(found) >= MAX_DEVICES:
             event = event._replace(device="other devices")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import io
 import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import cast
+from typing import IO, cast
 
 from rollbook.bundle.items import Item
+from rollbook.bundle.reading import LimitedStream
 from rollbook.bundle.receive import NodeFiles
 from rollbook.errors import AgentFailed
 
@@ -35,7 +35,7 @@ def read_archive(path: Path, relative: str, items: Sequence[Item], files: NodeFi
             for entry in tar:
                 if entry.name == f"{relative}/{LIST}":
                     continue
-                number, file = listed.take(entry.name.removeprefix(f"{relative}/"))
+                number, file = listed.names.pop(entry.name.removeprefix(f"{relative}/"))
                 files.take(listed.opens[number, file])
                 content = tar.extractfile(entry)
                 while content and (data := content.read(CHUNK)):
@@ -76,10 +76,6 @@ class _List:
             else:
                 self.rest.setdefault(key, []).append(line)
 
-    def take(self, name: str) -> tuple[int, int]:
-        """The numbers of the item and the file with this name; raises `KeyError`."""
-        return self.names.pop(name)
-
 
 def _read_list(path: Path, name: str, most: int) -> bytes:
     with _opened(path, most) as tar:
@@ -95,22 +91,8 @@ def _read_list(path: Path, name: str, most: int) -> bytes:
 @contextlib.contextmanager
 def _opened(path: Path, most: int) -> Iterator[tarfile.TarFile]:
     with gzip.open(path, "rb") as file:
-        limited = _Limited(file, most)
-        with tarfile.open(fileobj=cast("io.BufferedReader", limited), mode="r|") as tar:
+        limited = LimitedStream(cast("IO[bytes]", file), most, "it is larger than the limit of the node")
+        with tarfile.open(fileobj=cast("IO[bytes]", limited), mode="r|") as tar:
             yield tar
         while limited.read(CHUNK):  # the checksum is at the end
             pass
-
-
-class _Limited:
-    """A file that has no more than `most` bytes."""
-
-    def __init__(self, file: gzip.GzipFile, most: int) -> None:
-        self._file, self._left = file, most
-
-    def read(self, size: int) -> bytes:
-        data = self._file.read(size)
-        self._left -= len(data)
-        if self._left < 0:
-            raise tarfile.TarError("it is larger than the limit of the node")
-        return data

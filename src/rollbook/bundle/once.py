@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
+from rollbook.aws.clusters import Cluster
 from rollbook.bundle import hyperpod, kubernetes, slurm
 from rollbook.bundle.cluster import ClusterPart, Output
-from rollbook.bundle.hyperpod import HyperPod, Service
+from rollbook.bundle.hyperpod import HyperPod
 from rollbook.bundle.kubernetes import VERIFY_SECONDS, Kubectl
-from rollbook.bundle.receive import Redaction, Redactions
+from rollbook.bundle.receive import Redactions
 from rollbook.bundle.summary import ItemResult, Window
 from rollbook.files import write_file
 from rollbook.records.document import encode
@@ -46,50 +47,38 @@ class ClusterOptions:
         return cls(enabled, kubectl, HyperPod.of(given), bool(kubectl.context) or transport.via == "kube", seconds)
 
 
-class ClusterRead(NamedTuple):
-    """The items, and what the service of HyperPod has of the nodes if they are in such a cluster."""
-
-    items: list[ItemResult]
-    service: Service | None
-
-
 async def read_cluster(
     bundle: Path, nodes: Sequence[str], options: ClusterOptions, *, salt: bytes, window: Window
-) -> ClusterRead:
-    """The items of the cluster, written below `cluster/`; what cannot be read is an item with the reason.
+) -> tuple[list[ItemResult], Cluster | None]:
+    """The items, written below `cluster/`, and the HyperPod cluster if the nodes are in one and it can be described.
 
     The current context of kubectl may belong to another cluster: it is read only if one of the nodes is in it, a node
     of HyperPod by its name in EKS.
     """
-    service, kubectl, names = None, options.kubectl, list(nodes)
+    part = ClusterPart(bundle, salt)
+    kubectl, names = options.kubectl, list(nodes)
+    service, cluster = list[ItemResult](), None
     if options.hyperpod is not None:
-        service = await hyperpod.collect(bundle, options.hyperpod, nodes, salt=salt, window=window)
-    if service is not None and service.cluster is not None:
-        kubectl = dataclasses.replace(kubectl, cluster=service.cluster.eks_cluster)
-        names += [f"hyperpod-{node.instance_id}" for node in service.cluster.nodes]
-    items, part = await slurm.collect(bundle, salt=salt, window=window)
-    redactions = list(part.redactions)
-    tried = Output(b"") if options.has_nodes else await _has_nodes(bundle, names, kubectl, salt)
+        service, cluster = await hyperpod.collect(part, options.hyperpod, nodes, window)
+    if cluster is not None:
+        kubectl = dataclasses.replace(kubectl, cluster=cluster.eks_cluster)
+        names += [f"hyperpod-{node.instance_id}" for node in cluster.nodes]
+    part.limit(slurm.SECONDS)
+    items = await slurm.collect(part, window)
+    part.limit(VERIFY_SECONDS)
+    tried = Output(b"") if options.has_nodes else await _has_nodes(part, names, kubectl)
+    part.limit(options.kubectl_seconds)
     if tried.reason:
         items.append(kubernetes.unusable(kubectl, tried))
     else:
-        more, part = await kubernetes.collect(
-            bundle, kubectl, salt=salt, window=window, seconds=options.kubectl_seconds
-        )
-        items += more
-        redactions += part.redactions
-    if service is not None:
-        items += service.items
-        redactions += service.redactions
-    if redactions:
-        listed = Redactions(redactions=[Redaction(*entry) for entry in redactions])
-        write_file(bundle / "cluster" / "redactions.json", encode(listed))
-    return ClusterRead(items, service)
+        items += await kubernetes.collect(part, kubectl, window)
+    if part.redactions:
+        write_file(bundle / "cluster" / "redactions.json", encode(Redactions(redactions=part.redactions)))
+    return [*items, *service], cluster
 
 
-async def _has_nodes(bundle: Path, nodes: Sequence[str], kubectl: Kubectl, salt: bytes) -> Output:
+async def _has_nodes(part: ClusterPart, nodes: Sequence[str], kubectl: Kubectl) -> Output:
     """Whether the current context is that of the nodes; if not, or if that is unknown, the reason is not empty."""
-    part = ClusterPart(bundle, salt, VERIFY_SECONDS)
     found = await part.output(kubectl.current("get", "nodes", "-o", "name"), VERIFY_SECONDS)
     if "localhost:8080" in found.reason:  # what kubectl tries without any configuration
         return Output(b"", "absent", "kubectl has no current context; name one with --kubectl-context")

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from rollbook.bundle.evidence import BundleData
+from rollbook.bundle.logs import WORST
 from rollbook.bundle.summary import ItemResult
 from rollbook.checks.text import detail_lines
 from rollbook.clean import count_text
 from rollbook.files import write_file
 from rollbook.hosts import fold, natural
-from rollbook.records.findings import EvidenceLine, Finding, Findings
+from rollbook.records.findings import EvidenceLine, Finding, Findings, Severity
 from rollbook.report.facts import compared
 from rollbook.report.model import FactShown, Level, Verdict
 from rollbook.report.page import embed
@@ -29,7 +29,6 @@ __all__ = ["BundlePage", "build", "write_page"]
 
 MAX_FILES = 40  # of an item that the page links; its directory has all
 MAX_NODES_NAMED = 5
-ORDER = {"fail": 0, "warn": 1, "note": 2}
 
 
 class FileShown(msgspec.Struct, frozen=True):
@@ -65,7 +64,7 @@ class FindingOnPage(msgspec.Struct, frozen=True, kw_only=True):
     """A finding with its evidence."""
 
     id: str
-    severity: str
+    severity: Severity
     message: str
     where: str
     nodes: list[int]
@@ -132,7 +131,7 @@ def build(run: BundleData, findings: Findings) -> BundlePage:
         items=ids,
         nodes=nodes,
         cluster=list(_items(summary.cluster, items)),
-        findings=sorted(_findings(findings, place), key=lambda one: (bool(one.silenced), ORDER[one.severity])),
+        findings=sorted(_findings(findings, place), key=lambda one: (bool(one.silenced), -WORST[one.severity])),
         counts={str(severity): count for severity, count in findings.counts.items()},
         outcomes=findings.outcomes,
         unclear=[(rule.id, rule.note) for rule in findings.rules if rule.is_incomplete],
@@ -177,22 +176,16 @@ def _findings(findings: Findings, place: Mapping[str, int]) -> Iterator[FindingO
 def _verdict(nodes: Sequence[NodeShown], findings: Findings) -> Verdict:
     """What was found in words: the worst first, then what is missing."""
     reasons = []
-    if failures := findings.failures:
-        reasons.append(
-            f"{count_text(len(failures), 'problem')} on {_affected(failures, len(nodes))}: {failures[0].message}"
-        )
-    if warnings := findings.warnings:
-        reasons.append(
-            f"{count_text(len(warnings), 'warning')} on {_affected(warnings, len(nodes))}: {warnings[0].message}"
-        )
+    failures, warnings = findings.failures, findings.warnings
+    for noun, found in (("problem", failures), ("warning", warnings)):
+        if found:
+            reasons.append(f"{count_text(len(found), noun)} on {_affected(found, len(nodes))}: {found[0].message}")
     missing = [node for node in nodes if node.status not in ("complete", "partial")]
     if missing:
         names = [node.name for node in missing]
         named = fold(names) if len(names) <= MAX_NODES_NAMED else f"{fold(names[:MAX_NODES_NAMED])}, …"
         reasons.append(f"nothing from {count_text(len(missing), 'node')}: {named}")
-    by_status = Counter(item.status for node in nodes for item in node.items)
-    cut = sum(by_status[status] for status in ("truncated", "denied", "timed-out", "failed", "not-read"))
-    if cut:
+    if cut := sum(item.status not in ("complete", "absent") for node in nodes for item in node.items):
         reasons.append(f"{count_text(cut, 'item')} truncated or not read")
     level: Level = "bad" if failures else "warn" if warnings or missing else "good"
     first, *rest = reasons or [f"No rule found a problem on {count_text(len(nodes), 'node')}"]

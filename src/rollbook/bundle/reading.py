@@ -27,7 +27,7 @@ from rollbook.errors import RecordError
 from rollbook.files import temporary_directory
 from rollbook.records.reading import UNDECODABLE, open_regular, read_regular
 
-__all__ = ["ARCHIVES", "LARGEST_TEXT", "Bundle", "Chunk", "archive_suffix", "is_bundle", "unpack"]
+__all__ = ["ARCHIVES", "LARGEST_TEXT", "Bundle", "Chunk", "LimitedStream", "archive_suffix", "is_bundle", "unpack"]
 
 SUMMARY = "summary.json"
 LARGEST_SUMMARY = 256 << 20
@@ -142,7 +142,9 @@ def unpack(archive: Path, target: Path) -> Path:
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with temporary_directory(target.parent) as scratch, _opened(archive) as opened:
-            stream, parts = _Limited(opened), scratch / "parts"
+            # `tarfile` holds every header in memory, whatever its size.
+            stream = LimitedStream(opened, LARGEST_HEADER, "an entry has a header of more than 1 MiB")
+            parts = scratch / "parts"
             parts.mkdir(mode=0o700)
             free = shutil.disk_usage(parts).free - SPARE
             with tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r|") as tar:
@@ -154,26 +156,26 @@ def unpack(archive: Path, target: Path) -> Path:
                 raise RecordError(f"{archive} does not contain an issue report")
             parts.rename(target)
     except (OSError, tarfile.TarError, EOFError, ValueError, zlib.error) as error:
-        raise RecordError(f"cannot unpack {archive}: {error}") from error
+        raise RecordError(f"cannot unpack {archive}: {getattr(error, 'strerror', None) or error}") from error
     return target / found[0]
 
 
-class _Limited:
-    """A stream of which only so much may be read: `tarfile` holds every header in memory, whatever its size."""
+class LimitedStream:
+    """A stream of which only `left` bytes may be read; then `ValueError` is raised with the message."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream, self.left = stream, LARGEST_HEADER
+    def __init__(self, stream: IO[bytes], left: int, message: str) -> None:
+        self._stream, self.left, self._message = stream, left, message
 
     def read(self, size: int) -> bytes:
         """Read; raises `ValueError` at the limit."""
         data = self._stream.read(size)
         self.left -= len(data)
         if self.left < 0:
-            raise ValueError("an entry has a header of more than 1 MiB")
+            raise ValueError(self._message)
         return data
 
 
-def _extract(tar: tarfile.TarFile, stream: _Limited, target: Path, budget: int) -> None:
+def _extract(tar: tarfile.TarFile, stream: LimitedStream, target: Path, budget: int) -> None:
     for count in itertools.count():
         stream.left = LARGEST_HEADER
         member = tar.next()

@@ -302,17 +302,14 @@ class NodeFiles:
     def _report(self, number: int, status: str, reason: str, seconds: float = 0.0) -> None:
         received = self._received[number]
         received.done = True
-        known = next(one for one in STATUSES if one == status)
-        self._on_item(
-            ItemResult(
-                id=self._items[number].id,
-                status=known,
-                reason=reason,
-                seconds=round(seconds, 6),
-                files=received.files,
-            ),
-            received.redactions,
+        item = ItemResult(
+            id=self._items[number].id,
+            status=msgspec.convert(status, ItemStatus),
+            reason=reason,
+            seconds=round(seconds, 6),
+            files=received.files,
         )
+        self._on_item(item, received.redactions)
 
 
 def _inflate(data: bytes, most: int) -> bytes:

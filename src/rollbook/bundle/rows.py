@@ -25,7 +25,7 @@ import msgspec
 
 from rollbook.records.findings import Severity
 
-__all__ = ["FILES", "Code", "Pattern", "Peers", "Reason", "Row", "harmless", "reasons", "rows", "xids"]
+__all__ = ["Compiled", "Row", "compiled", "harmless", "reasons", "recoveries", "rows", "xids"]
 
 FILES = ("gpu", "kernel", "memory", "storage", "network", "kubernetes", "slurm", "cloud", "report")
 XID = r"NVRM: Xid \((?:PCI:)?(?P<device>[0-9a-fA-F:.]+)\): (?P<code>%s)\b"
@@ -81,12 +81,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Compares values: a name in `rollbook.bundle.values`."""
 
 
-class _Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    dated: dt.date
-    """When the references were last compared with the rules."""
-    rules: dict[str, Row]
-
-
 class Code(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What an Xid code means, and the rule that reports it."""
 
@@ -102,21 +96,16 @@ class Reason(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     meaning: str
 
 
-class _Codes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    source: str
+class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file, which has rules or one of the tables that they use."""
+
     dated: dt.date
-    codes: dict[str, Code]
-
-
-class _Reasons(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    source: str
-    dated: dt.date
-    reasons: list[Reason]
-
-
-class _Harmless(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    dated: dt.date
-    patterns: list[str]
+    """When the references were last compared with the table."""
+    source: str = ""
+    rules: dict[str, Row] = {}
+    codes: dict[str, Code] = {}
+    reasons: list[Reason] = []
+    patterns: list[str] = []
 
 
 class Compiled(NamedTuple):
@@ -131,7 +120,7 @@ def rows() -> dict[str, Row]:
     """All rules by id."""
     found: dict[str, Row] = {}
     for file in FILES:
-        table = msgspec.toml.decode(_data(file), type=_Rules)
+        table = _read(file)
         found |= {
             rule: msgspec.structs.replace(row, reference=f"{row.reference}; as of {table.dated}")
             for rule, row in table.rules.items()
@@ -142,19 +131,19 @@ def rows() -> dict[str, Row]:
 @functools.cache
 def xids() -> dict[int, Code]:
     """The Xid codes of NVIDIA's driver."""
-    return {int(code): one for code, one in msgspec.toml.decode(_data("xid"), type=_Codes).codes.items()}
+    return {int(code): one for code, one in _read("xid").codes.items()}
 
 
 @functools.cache
 def reasons() -> tuple[Reason, ...]:
     """Slurm's reasons, in the order in which they are compared."""
-    return tuple(msgspec.toml.decode(_data("slurm_reasons"), type=_Reasons).reasons)
+    return tuple(_read("slurm_reasons").reasons)
 
 
 @functools.cache
 def harmless() -> re.Pattern[str]:
     """Warnings of the kernel that healthy nodes log."""
-    return re.compile("|".join(msgspec.toml.decode(_data("harmless"), type=_Harmless).patterns))
+    return re.compile("|".join(_read("harmless").patterns))
 
 
 @functools.cache
@@ -176,5 +165,6 @@ def recoveries(rule: str) -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(one) for one in rows()[rule].recovery)
 
 
-def _data(name: str) -> bytes:
-    return resources.files("rollbook.bundle").joinpath("rules", f"{name}.toml").read_bytes()
+def _read(name: str) -> _Table:
+    data = resources.files("rollbook.bundle").joinpath("rules", f"{name}.toml").read_bytes()
+    return msgspec.toml.decode(data, type=_Table)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import importlib
 import inspect
-import string
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
-from rollbook.bundle.evidence import BundleData, Hit
+from rollbook.bundle.evidence import BundleData
 from rollbook.bundle.logs import LOGS, Tally
 from rollbook.bundle.rows import Row, rows
 from rollbook.checks.rule import Manual, Rule
 from rollbook.checks.run_data import RunData
 from rollbook.errors import CannotTell, NotApplicable
+from rollbook.hosts import fold
 from rollbook.records.findings import Finding, Severity
 
 __all__ = ["rules"]
@@ -49,7 +49,8 @@ def _check(name: str, row: Row, run: RunData) -> Iterator[Finding]:
     items = {*row.items, *(item for log in row.logs for item in LOGS[log])}
     unreadable = run.unreadable_in(items, row.function.partition(".")[0])
     if reasons or unreadable:
-        raise CannotTell("; ".join(filter(None, [run.describe(reasons), *unreadable])))
+        unread = [f"{why} on {fold(nodes)}" for why, nodes in reasons.items()]
+        raise CannotTell("; ".join([*unread, *unreadable]))
     if not found and not is_present and (row.logs or row.items):
         raise NotApplicable(f"collected from no node: {', '.join((*row.logs, *row.items))}")
 
@@ -58,12 +59,12 @@ def _from_values(name: str, row: Row, run: BundleData) -> Iterator[Finding]:
     if not row.function:
         return
     module, _, function = row.function.partition(".")
-    compare: Callable[..., Iterator[Hit]] = getattr(
+    compare: Callable[..., Iterator[Finding]] = getattr(
         importlib.import_module(f"rollbook.bundle.values.{module}"), function
     )
     arguments = (run, name) if "rule" in inspect.signature(compare).parameters else (run,)
-    for hit in compare(*arguments):
-        yield _timed(run, hit.node, hit.finding())
+    for finding in compare(*arguments):
+        yield _timed(run, finding)
 
 
 def _from_logs(name: str, row: Row, run: BundleData) -> Iterator[Finding]:
@@ -76,7 +77,7 @@ def _from_logs(name: str, row: Row, run: BundleData) -> Iterator[Finding]:
     counts = {node: totals.get(node, 0.0) for node in searched}
     for node, devices in run.logs.inside.get(name, {}).items():
         for tally in devices.values():
-            yield _timed(run, node, _finding(row, run, node, tally, counts))
+            yield _timed(run, _finding(row, run, node, tally, counts))
     for node, devices in run.logs.outside.get(name, {}).items():
         for tally in devices.values():
             if tally.device not in run.logs.inside.get(name, {}).get(node, {}):
@@ -84,7 +85,7 @@ def _from_logs(name: str, row: Row, run: BundleData) -> Iterator[Finding]:
                 finding.message = f"outside the time window: {finding.message}"
                 if not row.lasts or (tally.last and _is_after(run, tally)):
                     finding.severity = "note"
-                yield _timed(run, node, finding)
+                yield _timed(run, finding)
 
 
 def _is_after(run: BundleData, tally: Tally) -> bool:
@@ -111,7 +112,9 @@ def _finding(row: Row, run: BundleData, node: str, tally: Tally, counts: Mapping
         if count >= row.peers.least and count > row.peers.times * median:
             severity = row.peers.severity
         more.append(f"median of its peers {median:g}")
-    text = " ".join(_Template().vformat(row.message, (), {**tally.values, "device": tally.device}).split())
+    # Groups of other patterns are empty.
+    values = collections.defaultdict(str, {**tally.values, "device": tally.device})
+    text = " ".join(row.message.format_map(values).split())
     times = f" ({tally.count} times)" if tally.count > 1 else ""
     return Finding(
         message=f"{', '.join([text + times, *more])} ({node})",
@@ -125,17 +128,10 @@ def _finding(row: Row, run: BundleData, node: str, tally: Tally, counts: Mapping
     )
 
 
-class _Template(string.Formatter):
-    """Messages with the named groups of a pattern; those of other patterns are empty."""
-
-    def get_value(self, key: int | str, args: Any, kwargs: Mapping[str, Any]) -> Any:
-        del args
-        return kwargs.get(str(key), "")
-
-
-def _timed(run: BundleData, node: str, finding: Finding) -> Finding:
+def _timed(run: BundleData, finding: Finding) -> Finding:
     """With its time range on the collector's clock, which marks it on the time line of a page."""
     if finding.first and finding.last:
+        node = finding.hosts[0] if finding.hosts else ""
         start, end = (run.collector_time(node, at) for at in (finding.first, finding.last))
         finding.evidence = {**finding.evidence, "start_ns": start, "end_ns": end}
     return finding

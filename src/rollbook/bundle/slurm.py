@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
-from pathlib import Path
 
 from rollbook.bundle.cluster import ClusterPart, Query
 from rollbook.bundle.summary import ItemResult, Window
 
-__all__ = ["ITEM", "collect"]
+__all__ = ["ITEM", "SECONDS", "collect"]
 
 ITEM = "slurm"
 """The item that stands for all if Slurm cannot be used here."""
 SECONDS = 120.0
+"""The time for all commands of Slurm together."""
 EACH_SECONDS = 20.0
 LIMIT = 10 << 20
 COMMANDS = {
@@ -34,29 +33,21 @@ COMMANDS = {
 FIELDS = "JobID,JobName,Partition,User,State,ExitCode,DerivedExitCode,Start,End,Elapsed,NodeList,ReqTRES,Reason"
 
 
-async def collect(
-    bundle: Path,
-    *,
-    salt: bytes,
-    window: Window,
-    seconds: float = SECONDS,
-    environ: Mapping[str, str] | None = None,
-) -> tuple[list[ItemResult], ClusterPart]:
-    """Read the controller into `cluster/` of the bundle. Returns the items and what was redacted.
+async def collect(part: ClusterPart, window: Window) -> list[ItemResult]:
+    """Read the controller; what cannot be read is an item with the reason.
 
-    What cannot be read is an item with the reason; raises `RecordError` and `OSError` if files cannot be written.
+    Raises `RecordError` and `OSError` if files cannot be written.
     """
-    part = ClusterPart(bundle, salt, seconds, environ)
     tried = await part.output(["scontrol", "ping"], EACH_SECONDS)
     if tried.status == "absent" or "configuration source" in tried.reason:
-        return [ItemResult(id=ITEM, status="absent", reason=tried.reason)], part
+        return [ItemResult(id=ITEM, status="absent", reason=tried.reason)]
     queries = [
         Query(item, file, tuple(argv), EACH_SECONDS, LIMIT)
         for item, files in COMMANDS.items()
         for file, argv in files.items()
     ]
     queries.append(Query("slurm-jobs", "sacct.txt", tuple(_accounting(window)), EACH_SECONDS, LIMIT))
-    return await part.run(queries), part
+    return await part.run(queries)
 
 
 def _accounting(window: Window) -> list[str]:

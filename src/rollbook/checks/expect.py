@@ -67,20 +67,20 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         source, field, column = (*self.field.split(".", 2), "")[:3]
         fact = host.facts.get(source)
         if not catalogue.source(source).is_table:
-            yield "", _one(fact, field, column)
+            yield "", _value_in(fact, field, column)
             return
         rows = [(key_of(row), row) for row in fact or []]
         matching = [(key, row) for key, row in rows if self.row is None or fnmatch.fnmatchcase(key, self.row)]
         if not matching:
             yield self.row or "", None
         for key, row in matching:
-            yield key, _one(row, field, column)
+            yield key, _value_in(row, field, column)
 
 
 CONDITIONS = ("equals", "one_of", "at_least", "at_most", "matches")
 
 
-def _one(fact: Any, field: str, column: str) -> Any:
+def _value_in(fact: Any, field: str, column: str) -> Any:
     value = getattr(fact, field, None)
     return value.get(column) if column and isinstance(value, dict) else value
 

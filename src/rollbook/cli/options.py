@@ -170,9 +170,9 @@ class SizeType(click.ParamType[Any]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The bytes, or a usage error."""
-        from rollbook.bundle.items import Size  # noqa: PLC0415 - most commands take no sizes
+        from rollbook.bundle.items import parse_size  # noqa: PLC0415 - most commands take no sizes
 
         try:
-            return int(value if isinstance(value, int) else Size.parse(value))
+            return parse_size(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)

@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from rollbook.comparison.model import Comparison
-from rollbook.comparison.results import Better
-from rollbook.comparison.statistics import Change
+from rollbook.comparison.statistics import Better, Change
 
 __all__ = ["Judgement", "judge"]
 

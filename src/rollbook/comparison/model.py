@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from rollbook.comparison.results import Better
-from rollbook.comparison.statistics import Change
+from rollbook.comparison.statistics import Better, Change
 from rollbook.records.document import current_version
 
 __all__ = ["ChangedFact", "Comparison", "FactChanges", "Kind", "Row", "SideSummary", "letter_of"]

@@ -115,11 +115,10 @@ def build(found: Comparison, sides: Sequence[Side]) -> ComparisonPage:
     )
 
 
-def _interest(row: Row) -> tuple[int, float]:
+def _interest(row: Row) -> tuple[bool, float]:
     """Metrics that differ first, then by the size of the change."""
     change = row.changes[0]
-    called = change.verdict in CALLED
-    return (0 if called else 1, -abs(change.change or 0.0))
+    return change.verdict not in CALLED, -abs(change.change or 0.0)
 
 
 def _changes(row: Row) -> list[str]:

@@ -12,8 +12,9 @@ import msgspec
 from rollbook.checks.text import name_list
 from rollbook.comparison.facts import changed_facts
 from rollbook.comparison.model import Comparison, Row, SideSummary
+from rollbook.comparison.results import Key
 from rollbook.comparison.statistics import CALLED, FLOOR, Change, change_of
-from rollbook.comparison.values import Key, RunValues, phase_names, run_values
+from rollbook.comparison.values import RunValues, phase_names, run_values
 from rollbook.errors import UsageError
 from rollbook.metrics import catalogue
 from rollbook.metrics.formatting import amount
@@ -124,12 +125,7 @@ def _row(key: Key, values: Sequence[Sequence[RunValues]], floor: float, history:
             changed = functools.partial(change_of, better=key.better, history=history)
     first, *others = numbers
     return Row(
-        kind=key.kind,
-        name=key.name,
-        title=key.title,
-        unit=key.unit,
-        better=key.better,
-        main=key.main,
+        **vars(key),
         values=numbers,
         changes=[changed(first, side) if side else _no_value() for side in others],
         hosts=worst,

@@ -17,10 +17,10 @@ from typing import Literal
 
 import msgspec
 
-from rollbook.comparison.results import Better
+__all__ = ["CALLED", "FLOOR", "Better", "Change", "Verdict", "change_of", "middle_of", "spread_of"]
 
-__all__ = ["CALLED", "FLOOR", "Change", "Verdict", "change_of", "middle_of", "spread_of"]
-
+Better = Literal["high", "low", ""]
+"""The direction that is better; empty if it is not known."""
 Verdict = Literal["better", "worse", "differs", "negligible", "within noise", "cannot tell", "identical"]
 CALLED: tuple[Verdict, ...] = ("better", "worse", "differs")
 """The verdicts that state a difference."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from rollbook.comparison.model import Comparison, letter_of
 from rollbook.comparison.statistics import middle_of
 from rollbook.sql.all_runs import Rows, run_name
-from rollbook.sql.record_tables import json_text
+from rollbook.tables.parquet import json_text
 
 __all__ = ["comparison_tables"]
 

@@ -9,31 +9,16 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from rollbook.comparison.model import Kind
-from rollbook.comparison.results import Better, compared_results
+from rollbook.comparison.results import Key, compared_results
+from rollbook.comparison.statistics import Better
 from rollbook.errors import RecordError
 from rollbook.metrics import catalogue
 from rollbook.metrics.metric import Metric
-from rollbook.records.phase_statistics import PhaseStatistics
+from rollbook.records.phase_statistics import PhaseStatistics, StatisticsByPhase, statistics_by_phase
 from rollbook.records.record import Record
 from rollbook.sql.grids import open_tables
 
-__all__ = ["Key", "RunValues", "phase_names", "run_values"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Key:
-    """What a number is: its kind as in `Row`, its name, title, unit, and the direction that is better.
-
-    `main` results are those that a summary states.
-    """
-
-    kind: Kind
-    name: str
-    title: str
-    unit: str
-    better: Better
-    main: bool = False
+__all__ = ["RunValues", "phase_names", "run_values"]
 
 
 @dataclasses.dataclass
@@ -47,9 +32,9 @@ class RunValues:
 def run_values(run: Record, phase: str) -> RunValues:
     """All numbers of a run; metrics are those of the phases with this name or, without a name, of the whole command."""
     found = RunValues({}, {})
-    for one in compared_results(run.metadata):
-        if math.isfinite(one.value):
-            found.numbers[Key("result", one.name, one.title, one.unit, one.better, one.main)] = one.value
+    for result, value in compared_results(run.metadata):
+        if math.isfinite(value):
+            found.numbers[result] = value
     for name, seconds in _lengths(run).items():
         found.numbers[Key("phase", name, f"phase {name}", "s", "low")] = seconds
     for key, value, host in _metrics(run, phase):
@@ -88,12 +73,10 @@ def _metrics(run: Record, phase: str) -> Iterator[tuple[Key, float, str]]:
     """Mean over time and hosts of each metric in the phases, and with several hosts the value of the worst one."""
     named = {number: one for number, one in enumerate(run.hosts.phases) if one.name == phase}
     phases = named or run.hosts.command_phases
-    rows: dict[str, list[PhaseStatistics]] = {}
-    for row in _statistics(run):
-        if row.number in phases and row.mean is not None:
-            rows.setdefault(row.metric, []).append(row)
+    there = [rows for number, rows in _statistics(run).items() if number in phases]
     for name, metric in catalogue.load().items():
-        if not (metric.chart and metric.compared) or not (found := rows.get(name)):
+        found = [rows[name] for rows in there if name in rows and rows[name].mean is not None]
+        if not (metric.chart and metric.compared and found):
             continue
         better = _better(metric)
         lengths = [max(1, phases[row.number].end_ns - phases[row.number].start_ns) for row in found]
@@ -111,7 +94,7 @@ def _mean(rows: Sequence[PhaseStatistics], lengths: Sequence[int], name: str) ->
     return statistics.fmean(values, lengths)
 
 
-def _statistics(run: Record) -> list[PhaseStatistics]:
+def _statistics(run: Record) -> StatisticsByPhase:
     """The statistics per phase that the record stores; a record without phases has none and they are computed.
 
     Raises `RecordError` if they are not what Rollbook stores, or if a table is damaged.
@@ -121,6 +104,6 @@ def _statistics(run: Record) -> list[PhaseStatistics]:
         with open_tables(run) as tables:
             rows = tables.phase_statistics() if tables else []
     try:
-        return msgspec.convert(rows, list[PhaseStatistics])
+        return statistics_by_phase(rows)
     except msgspec.ValidationError as error:
         raise RecordError(f"{run.path}: phase_statistics: {error}") from error

@@ -75,7 +75,7 @@ def facts_of(survey: Survey, host: HostJournal, files: Segments) -> tuple[HostRe
 
 def series_of(survey: Survey, host: HostJournal, start: HostResult, sources: Sequence[SourceLoss]) -> SeriesHost:
     """The series status of one host; `sources` are the losses found while its tables were made."""
-    times = _beats(host)
+    times = list(dict.fromkeys(host.times()))  # the frames that the stand-in sends for one sample count once
     cost = cost_of(parse_fields(host.goodbye)) if host.goodbye else None
     found = SeriesHost(
         name=host.name,
@@ -177,11 +177,6 @@ def _connected(survey: Survey, host: HostJournal) -> int:
     """The time at which the last agent connected; the cost it reports includes that of its facts."""
     began = host.connections[-1] if host.connections else 0
     return host.times()[began] if 0 < began < len(host.places) else survey.started_ns
-
-
-def _beats(host: HostJournal) -> list[int]:
-    """The times of the samples; the frames that the stand-in sends for one sample count once."""
-    return list(dict.fromkeys(host.times()))
 
 
 def _off_beat(times: Sequence[int], schedule: Schedule) -> tuple[int, int]:

@@ -47,7 +47,8 @@ class Journal:
                 raise RecordError(f"{directory} is being written by another process")
         except OSError as error:
             raise RecordError(f"cannot record to {directory}: {error.strerror}") from error
-        self._reserve_failure()
+        with contextlib.suppress(OSError):  # on a full disk, only blocks that are already allocated can be written
+            self._note_failure("", os.O_CREAT | os.O_EXCL)
         self._number = max((int(path.stem) for path in segment_files(directory)), default=0)
         try:
             self._open()
@@ -152,11 +153,6 @@ class Journal:
             os.fdatasync(self._fd)
         except OSError as error:
             self._fail(error)
-
-    def _reserve_failure(self) -> None:
-        """Allocate the file for the reason of a failure: on a full disk, only allocated blocks can be written."""
-        with contextlib.suppress(OSError):
-            self._note_failure("", os.O_CREAT | os.O_EXCL)
 
     def _note_failure(self, reason: str, flags: int = 0) -> None:
         fd = os.open(self._directory / FAILURE, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o600)

@@ -1,14 +1,11 @@
-"""Numbers, times and outliers as text."""
+"""Numbers and times as text."""
 
 from __future__ import annotations
 
-import datetime as dt
+from rollbook.metrics.outliers import Threshold
+from rollbook.times import from_ns
 
-from rollbook.metrics.grid import Axis, Row
-from rollbook.metrics.metric import Metric
-from rollbook.metrics.outliers import Stretch, Threshold
-
-__all__ = ["amount", "clock_span", "number", "outlier_text", "ratio_text", "times"]
+__all__ = ["amount", "clock_span", "number", "ratio_text", "times"]
 
 BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 TIMES = ("ns", "us", "ms", "s")
@@ -59,14 +56,4 @@ def times(ratio: float) -> str:
 def clock_span(start_ns: int, end_ns: int) -> str:
     """`12:04–12:19`, in UTC; with seconds if it is short."""
     form = "%H:%M:%S" if end_ns - start_ns < SHORT_NS else "%H:%M"
-    return "–".join(dt.datetime.fromtimestamp(ns / 1e9, dt.UTC).strftime(form) for ns in (start_ns, end_ns))
-
-
-def outlier_text(row: Row, metric: Metric, stretch: Stretch, axis: Axis) -> str:
-    """`node17 nvme1n1 write latency 9.1 × the median of 31 peers (27 ms against 3 ms), 12:04–12:19 UTC`."""
-    others = f"the median of {stretch.peers} peers" if stretch.peers else "its own median over the run"
-    value, usual = amount(stretch.value, metric.unit), amount(stretch.usual, metric.unit)
-    ratio = ratio_text(stretch.value, stretch.usual, metric.threshold)
-    difference = f"{ratio} {others} ({value} against {usual})" if ratio else f"{value}, {others} is {usual}"
-    title = metric.title if metric.title[:2].isupper() else metric.title[0].lower() + metric.title[1:]
-    return f"{row} {title} {difference}, {clock_span(axis.at(stretch.first), axis.at(stretch.last + 1))} UTC"
+    return "–".join(from_ns(ns).strftime(form) for ns in (start_ns, end_ns))

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Self
 
-__all__ = ["ABSENT", "STEPS", "Axis", "Grid", "Row", "Scale", "median", "present"]
+__all__ = ["ABSENT", "STEPS", "Axis", "Grid", "Row", "Scale", "present"]
 
 ABSENT = math.nan
 """A cell without a sample. Absent is not zero."""
@@ -105,9 +105,3 @@ class Grid:
 def present(values: Sequence[float]) -> Sequence[float]:
     """The values without the absent ones."""
     return [value for value in values if not math.isnan(value)] if math.isnan(sum(values)) else values
-
-
-def median(ordered: Sequence[float]) -> float:
-    """The median of sorted numbers."""
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from rollbook.metrics.formatting import outlier_text
+from rollbook.metrics.formatting import amount, clock_span, ratio_text
 from rollbook.metrics.grid import Axis, Grid, Row
 from rollbook.metrics.metric import Metric
 from rollbook.metrics.outliers import FEWEST_ROWS, Stretch, against_peers, over_time
@@ -40,7 +40,14 @@ class Outlier:
         return self.stretch.value / self.stretch.usual if self.stretch.usual else None
 
     def __str__(self) -> str:
-        return outlier_text(self.row, self.metric, self.stretch, self.axis)
+        """`node17 nvme1n1 write latency 9.1 × the median of 31 peers (27 ms against 3 ms), 12:04–12:19 UTC`."""
+        metric, peers = self.metric, self.stretch.peers
+        others = f"the median of {peers} peers" if peers else "its own median over the run"
+        value, usual = amount(self.stretch.value, metric.unit), amount(self.stretch.usual, metric.unit)
+        ratio = ratio_text(self.stretch.value, self.stretch.usual, metric.threshold)
+        difference = f"{ratio} {others} ({value} against {usual})" if ratio else f"{value}, {others} is {usual}"
+        title = metric.title if metric.title[:2].isupper() else metric.title[0].lower() + metric.title[1:]
+        return f"{self.row} {title} {difference}, {clock_span(self.start_ns, self.end_ns)} UTC"
 
 
 def find_outliers(

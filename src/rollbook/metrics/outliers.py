@@ -12,9 +12,10 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from statistics import median
 from typing import Literal
 
-from rollbook.metrics.grid import ABSENT, median, present
+from rollbook.metrics.grid import ABSENT, present
 
 __all__ = [
     "DEVIATIONS",
@@ -75,7 +76,7 @@ def against_peers(lines: Sequence[Sequence[float]], threshold: Threshold) -> lis
     if len(lines) < FEWEST_ROWS:
         return []
     medians, noises = _across(lines)
-    known = sorted(present(noises))
+    known = present(noises)
     if not known:
         return []
     usual_noise = median(known)
@@ -86,7 +87,7 @@ def against_peers(lines: Sequence[Sequence[float]], threshold: Threshold) -> lis
     found = []
     for row, line in enumerate(lines):
         offs = [(value - middle) / scale for value, middle, scale in zip(line, medians, scales, strict=True)]
-        found += _Line(row, line, medians, offs, len(lines) - 1).strongest(threshold.direction)
+        found += _strongest(row, line, medians, offs, peers=len(lines) - 1, direction=threshold.direction)
     if len(found) > OUTLIER_SHARE * len(lines):
         return []
     return sorted(found, key=lambda stretch: -stretch.strength)
@@ -94,53 +95,46 @@ def against_peers(lines: Sequence[Sequence[float]], threshold: Threshold) -> lis
 
 def over_time(row: int, line: Sequence[float], threshold: Threshold) -> list[Stretch]:
     """The strongest stretch in which a row differed from its own median over the run, if any."""
-    known = sorted(present(line))
+    known = present(line)
     if len(known) < 4 * WINDOW:
         return []
     middle, scale = median_and_scale(known, threshold)
     offs = [(value - middle) / scale for value in line]
-    return _Line(row, line, [middle] * len(line), offs, 0).strongest(threshold.direction)
+    return _strongest(row, line, [middle] * len(line), offs, peers=0, direction=threshold.direction)
 
 
-def median_and_scale(ordered: Sequence[float], threshold: Threshold) -> tuple[float, float]:
-    """The median of sorted numbers, and the size of one deviation from it."""
-    middle, noise = _median_and_noise(ordered)
+def median_and_scale(values: Sequence[float], threshold: Threshold) -> tuple[float, float]:
+    """The median of some numbers, and the size of one deviation from it."""
+    middle, noise = _median_and_noise(values)
     return middle, max(noise, threshold.negligible, RELATIVE * abs(middle))
 
 
 def _across(lines: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
     """The median of each bucket over all rows, and the noise around it."""
-    columns = (sorted(present(column)) for column in zip(*lines, strict=True))
+    columns = (present(column) for column in zip(*lines, strict=True))
     pairs = [_median_and_noise(known) if len(known) >= FEWEST_ROWS else (ABSENT, ABSENT) for known in columns]
     return [middle for middle, _ in pairs], [noise for _, noise in pairs]
 
 
-def _median_and_noise(ordered: Sequence[float]) -> tuple[float, float]:
+def _median_and_noise(values: Sequence[float]) -> tuple[float, float]:
+    ordered = sorted(values)  # makes the differences fast to sort
     middle = median(ordered)
-    return middle, TO_SIGMA * median(sorted([abs(value - middle) for value in ordered]))
+    return middle, TO_SIGMA * median([abs(value - middle) for value in ordered])
 
 
-@dataclasses.dataclass(frozen=True)
-class _Line:
-    """One row: its values, the usual value at each moment, and by how many deviations it was off."""
-
-    row: int
-    values: Sequence[float]
-    usual: Sequence[float]
-    offs: Sequence[float]
-    peers: int
-
-    def strongest(self, direction: Direction) -> list[Stretch]:
-        """The strongest stretch, if there is any."""
-        found = [self._stretch(*ends) for ends in _stretches(self.offs)]
-        if direction != "high":
-            found += [self._stretch(*ends) for ends in _stretches([-off for off in self.offs])]
-        return sorted(found, key=lambda stretch: -stretch.strength)[:1]
-
-    def _stretch(self, first: int, last: int) -> Stretch:
-        span = [at for at in range(first, last + 1) if not math.isnan(self.offs[at])]
-        value, usual, off = (median(sorted(known[at] for at in span)) for known in (self.values, self.usual, self.offs))
-        return Stretch(self.row, first, last, value, usual, self.peers, off)
+def _strongest(
+    row: int, line: Sequence[float], usual: Sequence[float], offs: Sequence[float], *, peers: int, direction: Direction
+) -> list[Stretch]:
+    """The strongest stretch of a row, if there is any; `offs` is by how many deviations each of its values was off."""
+    ends = list(_stretches(offs))
+    if direction != "high":
+        ends += _stretches([-off for off in offs])
+    found = []
+    for first, last in ends:
+        span = [at for at in range(first, last + 1) if not math.isnan(offs[at])]
+        value, middle, off = (median([known[at] for at in span]) for known in (line, usual, offs))
+        found.append(Stretch(row, first, last, value, middle, peers, off))
+    return sorted(found, key=lambda stretch: -stretch.strength)[:1]
 
 
 def _stretches(offs: Sequence[float]) -> Iterator[tuple[int, int]]:

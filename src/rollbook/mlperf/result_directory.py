@@ -20,7 +20,7 @@ from typing import Any
 
 from rollbook.adapters.argv import MLPSTORAGE, arguments_of, option
 from rollbook.errors import RecordError, UsageError
-from rollbook.files import BY_UMASK, write_file
+from rollbook.files import BY_UMASK, sync_tree, write_file
 from rollbook.records.layout import RecordDirectory
 from rollbook.records.locate import INSIDE
 from rollbook.records.outcome import Outcome
@@ -76,7 +76,8 @@ class Placement:
             target = self._create(record) if is_new else created[0] / INSIDE
             _move(record, target)
         except (OSError, UsageError) as error:
-            self.message = f"the record is in {record}, it could not be moved to its result directory: {error}"
+            reason = getattr(error, "strerror", None) or error
+            self.message = f"the record is in {record}, it could not be moved to its result directory: {reason}"
             return record
         for directory in (record.parent, self.staging):
             with contextlib.suppress(OSError):
@@ -144,6 +145,7 @@ def _move(record: Path, target: Path) -> None:
         if error.errno != errno.EXDEV:
             raise
         shutil.copytree(record, target, symlinks=True, dirs_exist_ok=True)
+        sync_tree(target)
         shutil.rmtree(record)
 
 

@@ -97,17 +97,17 @@ def submission_html(found: Submission) -> str:
 
 
 def _group(group: GroupVerdict) -> Iterator[str]:
-    yield f'<h2>{escape(group.name)}: <span class="{group.verdict or "none"}">{_word(group.verdict)}</span></h2>'
+    yield f'<h2>{escape(group.name)}: <span class="{group.verdict or "none"}">{_label(group.verdict)}</span></h2>'
     yield from _missing(group.missing)
     yield from _table(group.rules)
     for run in group.runs:
-        yield f'<h3>{escape(run.path)}: <span class="{run.verdict or "none"}">{_word(run.verdict)}</span></h3>'
+        yield f'<h3>{escape(run.path)}: <span class="{run.verdict or "none"}">{_label(run.verdict)}</span></h3>'
         yield from (f"<p>{escape(note)}</p>" for note in run.notes)
         yield from _missing(run.missing)
         yield from _table(run.rules)
 
 
-def _word(verdict: str | None) -> str:
+def _label(verdict: str | None) -> str:
     return escape(verdict or "not judged")
 
 

@@ -42,14 +42,12 @@ def is_signed(record: Path) -> bool:
     return manifest.exists() and signature_file(manifest).exists()
 
 
-def sign(manifest: Path, key: Path) -> Path:
+def sign(manifest: Path, key: Path) -> None:
     """Sign a manifest with a private key, or with the public half of a key that ssh-agent holds.
 
     If signing fails, an existing signature stays and `RecordError` is raised.
     """
-    signature = signature_file(manifest)
-    write_file(signature, _signed(read_regular(manifest), key))
-    return signature
+    write_file(signature_file(manifest), _signed(read_regular(manifest), key))
 
 
 def try_key(key: Path) -> None:

@@ -14,10 +14,10 @@ from rollbook.metrics.metric import Metric
 from rollbook.records.findings import Findings, read_findings
 from rollbook.records.record import Phase, Record
 from rollbook.report.chart_order import highlights
-from rollbook.report.charts import Drawn, charted, draw
+from rollbook.report.charts import charted, draw
 from rollbook.report.facts import changed, compared
 from rollbook.report.hosts import cost, hosts_shown, marks
-from rollbook.report.model import MS, CommandShown, FindingShown, IssueReport, Mark, PageData
+from rollbook.report.model import MS, Chart, CommandShown, FindingShown, IssueReport, Mark, PageData
 from rollbook.report.phases import phases
 from rollbook.report.summary import OUTLIER, summarise
 from rollbook.report.verdict import verdict
@@ -40,14 +40,11 @@ def build(run: Record, tables: Tables | None) -> PageData:
     checked = read_findings(run.path)
     found = _findings(checked, place) if checked else []
     report = _issue_report(run, place)
-    drawn = _drawn(run, tables, place, found)
+    charts, notes = _charts(run, tables, place, found)
     command, times = _command(run)
     differing, equal, groups = compared(run.hosts.start)
     changes, unlisted = changed(run.hosts.start, run.hosts.end)
-    notes = [
-        *drawn.notes,
-        "Rates are counter differences divided by time on the host's own clock; all hosts share one timeline.",
-    ]
+    notes.append("Rates are counter differences divided by time on the host's own clock; all hosts share one timeline.")
     if checked:
         notes += value_lines(checked.rules)
     if unlisted:
@@ -70,7 +67,7 @@ def build(run: Record, tables: Tables | None) -> PageData:
         no_findings=_no_findings(checked),
         cost=cost(hosts),
         marks=[*times, *marks(run.hosts, hosts), *_finding_marks([*found, *(report.findings if report else [])])],
-        charts=drawn.charts,
+        charts=charts,
         phases=phases(run),
         differing=differing,
         equal=equal,
@@ -91,10 +88,12 @@ def first_charts(run: Record, tables: Tables) -> list[tuple[Metric, Grid]]:
     return [by_name[name] for name in highlights(list(by_name.values()), outliers)]
 
 
-def _drawn(run: Record, tables: Tables | None, place: Mapping[str, int], found: Sequence[FindingShown]) -> Drawn:
-    """The charts; those of outliers first."""
+def _charts(
+    run: Record, tables: Tables | None, place: Mapping[str, int], found: Sequence[FindingShown]
+) -> tuple[list[Chart], list[str]]:
+    """The charts, those of outliers first, and notes about them."""
     if tables is None:
-        return Drawn([], ["The record has no series, so there are no charts."])
+        return [], ["The record has no series, so there are no charts."]
     names = list(place)
     hosts = {names[at] for finding in _outliers(found) for at in finding.hosts}
     return draw(tables, run.hosts, place, metrics=_outlier_metrics(found), hosts=hosts)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from statistics import median
 
-from rollbook.metrics.grid import Grid, median, present
+from rollbook.metrics.grid import Grid, present
 from rollbook.metrics.metric import Metric
 
 __all__ = ["highlights"]
@@ -47,5 +48,5 @@ def _activity(metric: Metric, grid: Grid) -> float:
         most = max(most, abs(values[-1]))
     if not ranges:
         return 0.0
-    share = median(sorted(ranges)) / max(metric.ceiling or 0.0, most, 20 * metric.negligible, 1e-9)
+    share = median(ranges) / max(metric.ceiling or 0.0, most, 20 * metric.negligible, 1e-9)
     return round(share * (1.0 if metric.summary else OTHERS) / ROUNDED) * ROUNDED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 
 from rollbook.metrics.grid import Grid
@@ -13,20 +12,12 @@ from rollbook.report.model import MS, Chart, Devices
 from rollbook.report.pack import pack
 from rollbook.sql.grids import Grids, Tables
 
-__all__ = ["Drawn", "charted", "draw"]
+__all__ = ["charted", "draw"]
 
 MAX_DEVICES = 600
 """Rows of devices in one chart. A chart with more has only the devices of outliers, or the page would be too large."""
 MAX_DEVICES_IN_ALL = 5 * MAX_DEVICES
 """The same for all charts together."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Drawn:
-    """Charts, and what the reader has to know about them."""
-
-    charts: list[Chart]
-    notes: list[str]
 
 
 def draw(
@@ -36,18 +27,18 @@ def draw(
     *,
     metrics: Sequence[str] = (),
     hosts: Collection[str] = (),
-) -> Drawn:
-    """The charts of all metrics that have samples; `place` gives each host's place on the page.
+) -> tuple[list[Chart], list[str]]:
+    """The charts of all metrics that have samples, and what the reader has to know about them.
 
-    `metrics` and `hosts` are those with outliers, the strongest first.
+    `place` gives each host's place on the page. `metrics` and `hosts` are those with outliers, the strongest first.
     """
     found = charted(tables, run)
     if found is None:
-        return Drawn([], [*_damage(tables), "The series has no samples."])
+        return [], [*_damage(tables), "The series has no samples."]
     first = highlights(list(found.by_host.items()), metrics)
     devices = _devices(found.by_device, hosts)
     charts = [_chart(metric, grid, devices.get(metric), place, first) for metric, grid in found.by_host.items()]
-    return Drawn(charts, [*_damage(tables), *_notes(found, run, devices)])
+    return charts, [*_damage(tables), *_notes(found, run, devices)]
 
 
 def charted(tables: Tables, run: RecordHosts) -> Grids | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
-from statistics import fmean
+from statistics import fmean, median
 
 from rollbook.errors import RollbookError
 from rollbook.metrics.formatting import amount, number
-from rollbook.metrics.grid import Grid, median, present
+from rollbook.metrics.grid import Grid, present
 from rollbook.metrics.metric import Metric
 from rollbook.records.labels import label_of
 from rollbook.records.record import Record

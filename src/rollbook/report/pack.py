@@ -64,6 +64,5 @@ def _folded(line: Sequence[int], base: Sequence[int]) -> Iterator[int]:
 def _compressed(words: array[int]) -> str:
     raw = words.tobytes()
     even, odd = raw[0::2], raw[1::2]
-    compressor = zlib.compressobj(LEVEL, wbits=-15)
-    packed = compressor.compress(even + odd if sys.byteorder == "little" else odd + even) + compressor.flush()
+    packed = zlib.compress(even + odd if sys.byteorder == "little" else odd + even, LEVEL, wbits=-15)
     return base64.b64encode(packed).decode()

@@ -5,6 +5,7 @@ It is derived from a finished record alone: metadata with the statistics per pha
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ from typing import Any
 import msgspec
 
 from rollbook.clean import clean
+from rollbook.errors import RecordError
 from rollbook.hosts import fold
 from rollbook.metrics import catalogue
 from rollbook.metrics.metric import Metric
@@ -23,22 +25,13 @@ from rollbook.records.causes import group_by_status
 from rollbook.records.document import current_version
 from rollbook.records.findings import Findings, read_findings
 from rollbook.records.hosts import Coverage
+from rollbook.records.phase_statistics import PhaseStatistics, StatisticsByPhase, statistics_by_phase
 from rollbook.records.pushed import Pushed
+from rollbook.records.reading import open_regular
 from rollbook.records.record import Phase, Record, RecordHosts
 from rollbook.records.results import Result, results_of
 
-__all__ = [
-    "OUTLIER",
-    "CommandEnd",
-    "FindingLine",
-    "Lost",
-    "MetricSummary",
-    "Overhead",
-    "PhaseSummary",
-    "Seen",
-    "Summary",
-    "summarise",
-]
+__all__ = ["OUTLIER", "MetricSummary", "Summary", "summarise"]
 
 LONG_ENOUGH = 30.0
 """Seconds of recording; in shorter ones the start of the agent dominates, so there is no share of the CPUs."""
@@ -171,7 +164,7 @@ def summarise(run: Record) -> Summary:
     """Summarise a record, complete or not; what it does not have is left out."""
     metadata, hosts = run.metadata, run.hosts
     checked = read_findings(run.path)
-    rows = _rows(metadata)
+    rows = statistics_by_phase(metadata.get("phase_statistics"))
     results = [] if metadata.get("benchmark_type") == "generic" else results_of(metadata)
     seconds = float(metadata.get("runtime") or (hosts.ended_ns - hosts.started_ns) / 1e9)
     whole = hosts.command_phases
@@ -205,10 +198,8 @@ def _command(run: Record, seconds: float) -> CommandEnd | None:
         return None
     killed = ""
     if isinstance(code, int) and code > 128:
-        try:
+        with contextlib.suppress(ValueError):
             killed = signal.Signals(code - 128).name
-        except ValueError:
-            killed = ""
     stderr = _last_lines(run, "stderr") if code else []
     return CommandEnd(text, code, seconds, killed, stderr, _last_lines(run, "stdout") if code and not stderr else [])
 
@@ -217,50 +208,36 @@ def _last_lines(run: Record, stream: str) -> list[str]:
     """The last lines that the command wrote to a stream, without colours."""
     logs = run.metadata.get("command_output_files") or []
     name = str(logs[0].get(stream, "")) if logs and isinstance(logs[0], dict) else ""
-    path = run.path / Path(name).name
-    if not name or path.is_symlink() or not path.is_file():
-        return []
     try:
-        with path.open("rb") as file:
+        with open_regular(run.path / Path(name).name) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
             text = file.read(TAIL).decode("utf-8", "replace")
-    except OSError:
+    except (OSError, RecordError):
         return []
     lines = [clean(line.rstrip()) for line in COLOUR.sub("", text).replace("\r", "\n").splitlines()]
     return [line for line in lines if line][-LAST_LINES:]
 
 
-Rows = Mapping[int, Mapping[str, Mapping[str, Any]]]
-"""The statistics of each phase, by its number and the name of the metric."""
-
-
-def _rows(metadata: Mapping[str, Any]) -> Rows:
-    found: dict[int, dict[str, Mapping[str, Any]]] = {}
-    for row in metadata.get("phase_statistics") or []:
-        if isinstance(row, dict) and all(isinstance(row.get(name), int | float) for name in ("mean", "max")):
-            found.setdefault(int(row.get("number", -1)), {})[str(row.get("metric"))] = row
-    return found
-
-
-def _combined(metric: Metric, phases: Mapping[int, Phase], rows: Rows) -> MetricSummary | None:
+def _combined(metric: Metric, phases: Mapping[int, Phase], rows: StatisticsByPhase) -> MetricSummary | None:
     """A metric over several phases, each weighted by its length."""
     parts = [
-        (row, max(1, phase.end_ns - phase.start_ns))
+        (row, mean, max(1, phase.end_ns - phase.start_ns))
         for number, phase in phases.items()
-        if (row := rows.get(number, {}).get(metric.name))
+        if (row := rows.get(number, {}).get(metric.name)) and (mean := row.mean) is not None
     ]
     if not parts:
         return None
-    length = sum(weight for _, weight in parts)
-    mean = sum(float(row["mean"]) * weight for row, weight in parts) / length
-    hosts = max(int(row.get("hosts") or 1) for row, _ in parts)
-    slowest, ratio = _slowest(metric, *max(parts, key=lambda part: part[1]), length) if hosts > 1 else ("", None)
+    length = sum(weight for _, _, weight in parts)
+    mean = sum(mean * weight for _, mean, weight in parts) / length
+    hosts = max(row.hosts or 1 for row, _, _ in parts)
+    row, _, longest = max(parts, key=lambda part: part[2])
+    slowest, ratio = _slowest(metric, row, longest, length) if hosts > 1 else ("", None)
     return MetricSummary(
         metric.name,
         metric.title,
         metric.unit,
         mean,
-        max(float(row["max"]) for row, _ in parts),
+        max(row.max or 0.0 for row, _, _ in parts),
         hosts,
         mean * hosts if hosts > 1 and metric.unit in ("B/s", "1/s") else None,
         slowest,
@@ -268,21 +245,16 @@ def _combined(metric: Metric, phases: Mapping[int, Phase], rows: Rows) -> Metric
     )
 
 
-def _slowest(metric: Metric, row: Mapping[str, Any], length: int, whole: int) -> tuple[str, float | None]:
+def _slowest(metric: Metric, row: PhaseStatistics, length: int, whole: int) -> tuple[str, float | None]:
     """The slowest host and its ratio, if one phase is most of the time and the host differs by what matters."""
-    extreme, usual = row.get("hosts_max" if metric.bad == "high" else "hosts_min"), row.get("hosts_p50")
-    if (
-        length < LONG_PHASE * whole
-        or not isinstance(extreme, int | float)
-        or not isinstance(usual, int | float)
-        or not usual
-    ):
+    extreme, usual = row.hosts_max if metric.bad == "high" else row.hosts_min, row.hosts_p50
+    if length < LONG_PHASE * whole or extreme is None or not usual or not row.slowest_host:
         return "", None
     far = abs(extreme - usual) >= max(metric.negligible, DIFFERS * abs(usual))
-    return (str(row["slowest_host"]), extreme / usual) if far and row.get("slowest_host") else ("", None)
+    return (row.slowest_host, extreme / usual) if far else ("", None)
 
 
-def _moved(phases: Mapping[int, Phase], rows: Rows) -> Iterator[MetricSummary]:
+def _moved(phases: Mapping[int, Phase], rows: StatisticsByPhase) -> Iterator[MetricSummary]:
     """The metrics of the catalogue that are part of a summary and reached what matters."""
     metrics = catalogue.load()
 
@@ -297,7 +269,7 @@ def _moved(phases: Mapping[int, Phase], rows: Rows) -> Iterator[MetricSummary]:
             yield found
 
 
-def _phases(hosts: RecordHosts, rows: Rows, moved: Iterable[MetricSummary]) -> Iterator[PhaseSummary]:
+def _phases(hosts: RecordHosts, rows: StatisticsByPhase, moved: Iterable[MetricSummary]) -> Iterator[PhaseSummary]:
     """The phases that the user, the command or the benchmark marked."""
     metrics = [catalogue.load()[one.name] for one in moved]
     marked = [one for one in enumerate(hosts.phases) if one[1].name not in OWN_PHASES]
@@ -306,7 +278,7 @@ def _phases(hosts: RecordHosts, rows: Rows, moved: Iterable[MetricSummary]) -> I
         yield PhaseSummary(phase.name, (phase.end_ns - phase.start_ns) / 1e9, found)
 
 
-def _seen(results: Sequence[Result], phases: Mapping[int, Phase], rows: Rows) -> Iterator[Seen]:
+def _seen(results: Sequence[Result], phases: Mapping[int, Phase], rows: StatisticsByPhase) -> Iterator[Seen]:
     """Compare the bytes of the benchmark with those of the hosts, in each direction."""
     for direction, names in FLOWS.items():
         reported = sum(one.value or 0.0 for one in results if one.metric == f"{direction}_bytes")

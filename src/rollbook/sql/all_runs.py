@@ -32,7 +32,7 @@ from rollbook.records.summary import RecordSummary
 from rollbook.sql import record_tables
 from rollbook.sql.all_views import add_views, list_views
 from rollbook.sql.connection import CONFIG, restrict
-from rollbook.sql.record_tables import columns_sql, finding_rows, result_rows
+from rollbook.sql.record_tables import columns_sql, finding_rows, insert_rows, result_rows
 from rollbook.tables.reasons import UNREADABLE
 
 __all__ = ["AllRecords", "Rows", "connect_all", "run_name"]
@@ -45,11 +45,10 @@ RUNS = """CREATE TABLE runs (run VARCHAR, state VARCHAR, reason VARCHAR, type VA
     verdict VARCHAR, verification VARCHAR)"""
 RESULTS = f"CREATE TABLE results (run VARCHAR, {columns_sql(record_tables.RESULTS)})"
 FINDINGS = f"CREATE TABLE findings (run VARCHAR, {columns_sql(record_tables.FINDINGS)})"
-STATISTICS = ("mean", "p50", "p95", "max", "hosts_p50", "hosts_p95", "hosts_min", "hosts_max")
-PHASES = f"""CREATE TABLE phase_stats (run VARCHAR, number BIGINT, phase VARCHAR, metric VARCHAR, samples BIGINT,
-    hosts BIGINT, {", ".join(f"{name} DOUBLE" for name in STATISTICS)}, slowest_host VARCHAR)"""
+PHASES = """CREATE TABLE phase_stats (run VARCHAR, number BIGINT, phase VARCHAR, metric VARCHAR, samples BIGINT,
+    hosts BIGINT, mean DOUBLE, p50 DOUBLE, p95 DOUBLE, max DOUBLE, hosts_p50 DOUBLE, hosts_p95 DOUBLE, hosts_min DOUBLE,
+    hosts_max DOUBLE, slowest_host VARCHAR)"""  # after `run` the fields of `PhaseStatistics`
 OWN = ("runs", "results", "phase_stats", "findings")
-CHUNK = 1000
 ABOUT = {"describe", "summarize"}
 LISTING = {"show", "information_schema", "duckdb_tables", "duckdb_views", "duckdb_columns"}
 """Words of queries about single tables, and about all tables."""
@@ -81,9 +80,9 @@ def connect_all(
         connection.execute("SET enable_progress_bar = false")
         listed, used = list(records), _used(connection, sql)
         names = {one.path: run_name(Path(one.path), results) for one in listed}
-        _insert(connection, RUNS, [_run(names[one.path], one) for one in listed])
+        insert_rows(connection, RUNS, [_run(names[one.path], one) for one in listed])
         for statement, rows in (tables or {}).items():
-            _insert(connection, statement, rows)
+            insert_rows(connection, statement, rows)
         complete = {names[one.path]: Path(one.path) for one in listed if one.state == "complete"}
         problems = _add_documents(connection, complete, used)
         if used - {"runs"}:
@@ -118,9 +117,10 @@ def _add_documents(connection: duckdb.DuckDBPyConnection, records: Mapping[str, 
     wanted = not used.isdisjoint(("results", "phase_stats"))
     stored = list(_metadata(records, problems)) if wanted else []
     documents = [(run, {"metrics": one.metrics, "phases": one.phases}) for run, one in stored]
-    _insert(connection, RESULTS, [(run, *row) for run, one in documents for row in result_rows(one)])
-    _insert(connection, PHASES, [_phase(run, row) for run, one in stored for row in one.phase_statistics])
-    _insert(connection, FINDINGS, _findings(records, problems) if "findings" in used else [])
+    insert_rows(connection, RESULTS, [(run, *row) for run, one in documents for row in result_rows(one)])
+    statistics = [(run, *msgspec.structs.astuple(row)) for run, one in stored for row in one.phase_statistics]
+    insert_rows(connection, PHASES, statistics)
+    insert_rows(connection, FINDINGS, _findings(records, problems) if "findings" in used else [])
     return problems
 
 
@@ -155,11 +155,6 @@ def _metadata(records: Mapping[str, Path], problems: list[str]) -> Iterator[tupl
             problems.append(f"{run}: {error}")
 
 
-def _phase(run: str, row: PhaseStatistics) -> tuple[Any, ...]:
-    names = ("number", "phase", "metric", "samples", "hosts", *STATISTICS, "slowest_host")
-    return (run, *(getattr(row, name) for name in names))
-
-
 def _findings(records: Mapping[str, Path], problems: list[str]) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
     for run, path in records.items():
@@ -168,13 +163,3 @@ def _findings(records: Mapping[str, Path], problems: list[str]) -> list[tuple[An
         except RecordError as error:
             problems.append(f"{run}: {error}")
     return rows
-
-
-def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Rows) -> None:
-    """Create a table and fill it, many rows with each statement."""
-    connection.execute(table)
-    name = table.split()[2]
-    for at in range(0, len(rows), CHUNK):
-        some = rows[at : at + CHUNK]
-        marks = ", ".join(["(" + ", ".join(["?"] * len(some[0])) + ")"] * len(some))
-        connection.execute(f"INSERT INTO {name} VALUES {marks}", [cell for row in some for cell in row])  # noqa: S608 - our own names

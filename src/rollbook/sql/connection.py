@@ -15,9 +15,8 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,7 +33,7 @@ from rollbook.records.record import Record
 from rollbook.sources import catalogue
 from rollbook.sources.base import SELDOM, Compare, Mode, compare_of, keys_of
 from rollbook.sql.damage import damaged_tables, replace_damaged
-from rollbook.sql.record_tables import add_facts, add_findings, add_hosts, add_results, add_texts
+from rollbook.sql.record_tables import RESULTS, add_facts, add_findings, add_hosts, add_table, result_rows
 from rollbook.tables.parquet import about, empty, in_order
 from rollbook.tables.quoting import literal, parquet, quoted, text
 from rollbook.tables.reasons import UNREADABLE, reason_of
@@ -77,15 +76,28 @@ def connect(
     A damaged table, and every view that needs one, fails with the reason when it is read. Raises `RecordError` if the
     record cannot be opened at all.
     """
-    fill_it = functools.partial(fill, whole=whole, facts=facts, rates=rates, wanted=wanted)
+
+    def open_tables(run: Record) -> duckdb.DuckDBPyConnection:
+        connection = duckdb.connect(config=dict(CONFIG))
+        try:
+            connection.execute("SET enable_progress_bar = false")  # it would be mixed into the output
+            fill(connection, run, whole=whole, facts=facts, rates=rates, wanted=wanted)
+            if output is not None:
+                connection.execute(f"SET allowed_directories = [{text(output.resolve())}]")
+            restrict(connection, (path.resolve() for path in run.series_files().values()))
+        except UNREADABLE:
+            connection.close()
+            raise
+        return connection
+
     with readable(run):
         try:
-            return _open(run, output, fill_it)
+            return open_tables(run)
         except UNREADABLE:
             damaged = damaged_tables(run)
             if not damaged:
                 raise
-        connection = _open(run.without_tables(damaged), output, fill_it)
+        connection = open_tables(run.without_tables(damaged))
         replace_damaged(connection, damaged)
         return connection
 
@@ -109,22 +121,6 @@ def readable(run: Record) -> Iterator[None]:
         damaged = [f"the table {name} is damaged: {why}" for name, why in damaged_tables(run).items()]
         reason = "; ".join(damaged) or f"the tables cannot be read: {reason_of(error)}"
         raise RecordError(f"{run.path}: {reason}") from error
-
-
-def _open(
-    run: Record, output: Path | None, fill_it: Callable[[duckdb.DuckDBPyConnection, Record], None]
-) -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(config=dict(CONFIG))
-    try:
-        connection.execute("SET enable_progress_bar = false")  # it would be mixed into the output
-        fill_it(connection, run)
-        if output is not None:
-            connection.execute(f"SET allowed_directories = [{text(output.resolve())}]")
-        restrict(connection, (path.resolve() for path in run.series_files().values()))
-    except UNREADABLE:
-        connection.close()
-        raise
-    return connection
 
 
 def restrict(connection: duckdb.DuckDBPyConnection, files: Iterable[Path]) -> None:
@@ -224,7 +220,7 @@ def fill(
             sampled[source.name] = table
     add_hosts(connection, run.hosts)
     add_findings(connection, run.path)
-    add_results(connection, run.metadata)
+    add_table(connection, "results", RESULTS, result_rows(run.metadata))
     _counted(connection, run)
     for name, body in _needed(views_of(sampled, columns), wanted).items():
         connection.execute(f"CREATE VIEW {quoted(name)} AS {body}")
@@ -277,7 +273,7 @@ def _counted(connection: duckdb.DuckDBPyConnection, run: Record) -> None:
     for source, choose in COUNTED.items():
         devices = _devices(connection, source)
         rows = [(host, name) for host, names in devices.items() for name in choose(names, by_host.get(host, []))]
-        add_texts(connection, counted_table(source), ("host", "device"), iter(rows))
+        add_table(connection, counted_table(source), dict.fromkeys(("host", "device"), "VARCHAR"), rows)
     # Mounts come and go, so a different one may represent its file system at every beat.
     mounted: dict[str, dict[str, None]] = {}
     for source in MOUNTED:
@@ -286,7 +282,7 @@ def _counted(connection: duckdb.DuckDBPyConnection, run: Record) -> None:
     mounts = [
         (host, *pair) for host, names in mounted.items() for pair in same_mounts(names, by_host.get(host, [])).items()
     ]
-    add_texts(connection, "same_mounts", ("host", "device", "same"), iter(mounts))
+    add_table(connection, "same_mounts", dict.fromkeys(("host", "device", "same"), "VARCHAR"), mounts)
 
 
 def _devices(connection: duckdb.DuckDBPyConnection, source: str) -> dict[str, list[str]]:

@@ -1,4 +1,7 @@
-"""Damaged tables of a record: queries that do not use them still work, and those that use a changed one are warned."""
+"""Damaged tables of a record: queries that do not use them still work, and those that use a changed one are warned.
+
+Unreadable data must not look like missing data: a view in its place fails when it is read.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,18 @@ from rollbook.records.layout import Manifest, size_and_hash
 from rollbook.records.record import Record
 from rollbook.sources import catalogue
 from rollbook.sources.base import Source
-from rollbook.sql.failing import create_failing_view
-from rollbook.tables.parquet import about, empty
+from rollbook.tables.parquet import about, connect, empty
 from rollbook.tables.quoting import parquet, quoted, text
 from rollbook.tables.reasons import UNREADABLE
 
-__all__ = ["changed_tables", "damaged_tables", "mismatches", "replace_damaged", "replaced_tables"]
+__all__ = [
+    "changed_tables",
+    "create_failing_view",
+    "damaged_tables",
+    "mismatches",
+    "replace_damaged",
+    "replaced_tables",
+]
 
 WORD = re.compile(r"\w+")
 DAMAGED = "damaged"  # the comment of a view that fails because its table is damaged
@@ -29,14 +38,10 @@ DAMAGED = "damaged"  # the comment of a view that fails because its table is dam
 def damaged_tables(run: Record) -> dict[str, str]:
     """The tables that cannot be read completely, and why. Reads all of them: call it only after an error."""
     found = {}
-    with duckdb.connect(config={"temp_directory": ""}) as connection:
-        connection.execute("SET enable_progress_bar = false")
+    with connect({"temp_directory": ""}) as connection:
         for name, path in run.series_files().items():
-            source = catalogue.find(name)
             try:
-                if source is not None:
-                    _require_columns(connection, source, path.resolve())
-                _require_described(connection, path.resolve())
+                _require_columns(connection, catalogue.find(name), path.resolve())
                 # A hash needs the values; a count may be taken from the statistics of the file.
                 connection.execute(f"SELECT max(hash(COLUMNS(*))) FROM {parquet(path.resolve())}").fetchall()  # noqa: S608
             except UNREADABLE as error:
@@ -44,17 +49,24 @@ def damaged_tables(run: Record) -> dict[str, str]:
     return found
 
 
-def _require_columns(connection: duckdb.DuckDBPyConnection, source: Source, path: Path) -> None:
-    """Raise one of `UNREADABLE` unless a table has the columns of its source."""
-    connection.execute(empty(source))
-    names = ", ".join(quoted(column[0]) for column in connection.description or [])
-    connection.execute(f"SELECT {names} FROM {parquet(path)} LIMIT 0")  # noqa: S608 - quoted names
+def _require_columns(connection: duckdb.DuckDBPyConnection, source: Source | None, path: Path) -> None:
+    """Raise one of `UNREADABLE` unless a table has the columns of its source and those that its metadata describes."""
+    names = list(about(connection, path))
+    if source is not None:
+        names += connection.sql(empty(source)).columns
+    if names:
+        connection.execute(f"SELECT {', '.join(map(quoted, names))} FROM {parquet(path)} LIMIT 0")  # noqa: S608 - quoted names
 
 
-def _require_described(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
-    """Raise one of `UNREADABLE` if the metadata of a table describes columns that it does not have."""
-    if names := ", ".join(map(quoted, about(connection, path))):
-        connection.execute(f"SELECT {names} FROM {parquet(path)} LIMIT 0")  # noqa: S608 - quoted names
+def create_failing_view(
+    connection: duckdb.DuckDBPyConnection, name: str, columns: Mapping[str, str], reason: str
+) -> None:
+    """Create or replace a view with these columns and SQL types that fails with the reason when it is read."""
+    fails = f"error({text(reason)})"
+    # Every column fails, not only the condition: DuckDB leaves out a condition beside one that is never true, and
+    # `host = 'a'` is never true for a constant NULL.
+    failing = ", ".join(f"{fails}::{kind} AS {quoted(column)}" for column, kind in columns.items())
+    connection.execute(f"CREATE OR REPLACE VIEW {quoted(name)} AS SELECT {failing} WHERE {fails} IS NULL")
 
 
 def replace_damaged(connection: duckdb.DuckDBPyConnection, damaged: Mapping[str, str]) -> None:

@@ -70,7 +70,7 @@ class Tables:
         """The grids of the metrics of a run, computed once; None for a run without samples."""
         if self._computed is None or self._computed[0] is not run:
             metrics = [one for one in catalogue.load().values() if one.compared or (self._charts and one.chart)]
-            self._computed = run, _grids_of(self, run, metrics, means_only=not self._charts)
+            self._computed = run, _grids_of(self, run, metrics)
         return self._computed[1]
 
     def phase_statistics(self) -> list[dict[str, Any]]:
@@ -97,23 +97,21 @@ class Tables:
         found = self.connection.execute(f"SELECT DISTINCT host, device FROM {quoted(view)}").fetchall()  # noqa: S608 - quoted
         return sorted((Row(*names) for names in found), key=lambda row: (natural(row.host), natural(row.device)))
 
-    def grids(
-        self, view: str, columns: Sequence[str], axis: Axis, rows: Sequence[Row], *, means_only: bool = False
-    ) -> dict[str, Grid]:
-        """The grid of each column that has a sample; with `means_only` it has no `steps`."""
-        self._cut(view, columns, axis, rows, means_only=means_only)
+    def grids(self, view: str, columns: Sequence[str], axis: Axis, rows: Sequence[Row]) -> dict[str, Grid]:
+        """The grid of each column that has a sample; without `charts` it has no `steps`."""
+        self._cut(view, columns, axis, rows)
         extents = ", ".join(f"min(low{at}), max(high{at})" for at in range(len(columns)))
         ends = self.connection.execute(f"SELECT {extents} FROM cut").fetchall()[0]  # noqa: S608 - our own names
         return {
-            name: self._grid(at, (low, high), axis, rows, means_only=means_only)
+            name: self._grid(at, (low, high), axis, rows)
             for at, (name, low, high) in enumerate(zip(columns, ends[::2], ends[1::2], strict=True))
             if low is not None
         }
 
-    def _cut(self, view: str, columns: Sequence[str], axis: Axis, rows: Sequence[Row], *, means_only: bool) -> None:
+    def _cut(self, view: str, columns: Sequence[str], axis: Axis, rows: Sequence[Row]) -> None:
         """Create the table `cut`: a line for each row and bucket, numbered in that order, also without samples."""
         device = "device" if any(row.device for row in rows) else "''"
-        low, high = ("avg", "avg") if means_only else ("min", "max")
+        low, high = ("min", "max") if self._charts else ("avg", "avg")
         cells = ", ".join(
             f"{low}({name}) AS low{at}, avg({name}) AS mean{at}, {high}({name}) AS high{at}"
             for at, name in enumerate(map(quoted, columns))
@@ -134,9 +132,9 @@ class Tables:
         names = [[row.host for row in rows], [row.device for row in rows], len(rows)]
         self.connection.execute(query, [*names, axis.start_ns, axis.width_ns, axis.buckets, axis.buckets])
 
-    def _grid(self, at: int, extent: tuple[float, float], axis: Axis, rows: Sequence[Row], *, means_only: bool) -> Grid:
+    def _grid(self, at: int, extent: tuple[float, float], axis: Axis, rows: Sequence[Row]) -> Grid:
         scale = Scale.of(*extent)
-        planes = () if means_only else ("mean", "low", "high") if axis.beats > 1 else ("mean",)
+        planes = () if not self._charts else ("mean", "low", "high") if axis.beats > 1 else ("mean",)
         wanted = [f"coalesce(mean{at}, 'nan'::DOUBLE)", *(scale.sql(f"{plane}{at}") for plane in planes)]
         lists = ", ".join(f"list({value} ORDER BY number)" for value in wanted)
         mean, *steps = self.connection.execute(f"SELECT {lists} FROM cut").fetchall()[0]  # noqa: S608 - our own names
@@ -163,7 +161,7 @@ def sampled_span(run: RecordHosts) -> Span | None:
     return Span(first, max(first, min(max(ends), run.ended_ns + step)), step)
 
 
-def _grids_of(tables: Tables, run: RecordHosts, metrics: Collection[Metric], *, means_only: bool) -> Grids | None:
+def _grids_of(tables: Tables, run: RecordHosts, metrics: Collection[Metric]) -> Grids | None:
     rows = sorted((Row(host.name) for host in run.series if host.samples), key=lambda row: natural(row.host))
     span = sampled_span(run)
     if not rows or span is None:
@@ -173,11 +171,11 @@ def _grids_of(tables: Tables, run: RecordHosts, metrics: Collection[Metric], *, 
     for part, wanted in _by_part(metrics).items():  # each view is read once
         there = tables.columns(host_view(part)) if tables_of(host_view(part)).isdisjoint(tables.damaged) else ()
         if names := [metric.name for metric in wanted if metric.name in there]:
-            found |= tables.grids(host_view(part), names, axis, rows, means_only=means_only)
+            found |= tables.grids(host_view(part), names, axis, rows)
     grids = {metric: found[metric.name] for metric in metrics if metric.name in found}
     always_zero = [metric for metric, grid in grids.items() if grid.extent == (0.0, 0.0)]
     by_host = {metric: grid for metric, grid in grids.items() if metric not in always_zero}
-    by_device = _by_device(tables, span, list(by_host), {row.host for row in rows}, means_only=means_only)
+    by_device = _by_device(tables, span, list(by_host), {row.host for row in rows})
     return Grids(axis, by_host, by_device, always_zero)
 
 
@@ -188,9 +186,7 @@ def _by_part(metrics: Collection[Metric]) -> dict[str, list[Metric]]:
     return found
 
 
-def _by_device(
-    tables: Tables, span: Span, metrics: Sequence[Metric], hosts: Collection[str], *, means_only: bool
-) -> dict[Metric, Grid]:
+def _by_device(tables: Tables, span: Span, metrics: Sequence[Metric], hosts: Collection[str]) -> dict[Metric, Grid]:
     """The grids of devices, unless every host has only one: then its grid would be that of the host."""
     found: dict[Metric, Grid] = {}
     for view, members in _by_part([metric for metric in metrics if metric.devices]).items():
@@ -198,7 +194,7 @@ def _by_device(
         wanted = {metric.name: metric for metric in members if metric.name in there}
         rows = [row for row in tables.devices(view) if row.host in hosts] if wanted else []
         if len(rows) > len({row.host for row in rows}):
-            grids = tables.grids(view, list(wanted), Axis.of(*span, len(rows)), rows, means_only=means_only)
+            grids = tables.grids(view, list(wanted), Axis.of(*span, len(rows)), rows)
             found |= {wanted[name]: grid for name, grid in grids.items()}
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ from rollbook.records.record import Gap, Phase, RecordHosts, SeriesHost
 from rollbook.records.results import results_of
 from rollbook.sources import catalogue
 from rollbook.sources.base import Facts, key_of, keys_of
-from rollbook.sql.failing import create_failing_view
+from rollbook.sql.damage import create_failing_view
 from rollbook.tables.arrow import Batches, Numbers, Texts
+from rollbook.tables.parquet import json_text
 from rollbook.tables.quoting import quoted
 
 __all__ = [
@@ -28,15 +29,16 @@ __all__ = [
     "add_facts",
     "add_findings",
     "add_hosts",
-    "add_results",
-    "add_texts",
+    "add_table",
     "columns_sql",
     "finding_rows",
-    "json_text",
+    "insert_rows",
     "result_rows",
 ]
 
-CHUNK = 50_000
+Cells = tuple[Any, ...]
+
+CHUNK, ROWS = 50_000, 1000  # rows inserted together: as columns, one by one
 RESULTS: Mapping[str, str] = {
     **dict.fromkeys(("job", "host", "phase", "metric"), "VARCHAR"),
     "value": "DOUBLE",
@@ -49,87 +51,62 @@ FINDINGS: Mapping[str, str] = {
 }
 """Columns and their SQL types; with several records there is also `run`."""
 
-HOSTS = """CREATE TABLE hosts (host VARCHAR, hostname VARCHAR, status VARCHAR, reason VARCHAR, method VARCHAR,
-    machine_id VARCHAR, boot_id VARCHAR, end_status VARCHAR, end_reason VARCHAR, series_status VARCHAR,
-    series_reason VARCHAR, samples BIGINT, late BIGINT, missed BIGINT, "first" TIMESTAMP_NS, "last" TIMESTAMP_NS,
-    boots BIGINT, cpu_share DOUBLE, clock_offset_ms DOUBLE, clock_bound_ms DOUBLE)"""
+TIMES = dict.fromkeys(("start", "end"), "TIMESTAMP_NS")
+PHASES: Mapping[str, str] = {"number": "BIGINT", "name": "VARCHAR", **TIMES}
+GAPS: Mapping[str, str] = {"host": "VARCHAR", "source": "VARCHAR", **TIMES, "why": "VARCHAR"}
+LOSSES: Mapping[str, str] = {
+    **dict.fromkeys(("host", "source", "kind"), "VARCHAR"),
+    **dict.fromkeys(("samples", "partly", "due", "stored"), "BIGINT"),
+    **dict.fromkeys(("first", "last"), "TIMESTAMP_NS"),
+}
+HOSTS: Mapping[str, str] = {
+    **dict.fromkeys(("host", "hostname", "status", "reason", "method", "machine_id", "boot_id"), "VARCHAR"),
+    **dict.fromkeys(("end_status", "end_reason", "series_status", "series_reason"), "VARCHAR"),
+    **dict.fromkeys(("samples", "late", "missed"), "BIGINT"),
+    **dict.fromkeys(("first", "last"), "TIMESTAMP_NS"),
+    "boots": "BIGINT",
+    **dict.fromkeys(("cpu_share", "clock_offset_ms", "clock_bound_ms"), "DOUBLE"),
+}
+NUMBERS = {"BIGINT": ("l", "q"), "DOUBLE": ("g", "d"), "TIMESTAMP_NS": ("tsn:", "q")}
+"""By SQL type: the forms of a column of numbers, and of its array."""
 
 
 def add_hosts(connection: duckdb.DuckDBPyConnection, hosts: RecordHosts) -> None:
     """Create the tables `hosts`, `phases`, `gaps` and `losses`."""
-    connection.execute(HOSTS)
     start, end = ({one.name: one for one in results} for results in (hosts.start, hosts.end))
     series = {one.name: one for one in hosts.series}
-    marks = ", ".join(["?"] * 14 + ["make_timestamp_ns(?)"] * 2 + ["?"] * 4)
-    for name in start | end | series:
-        row = _host(name, start.get(name), end.get(name), series.get(name))
-        connection.execute(f"INSERT INTO hosts VALUES ({marks})", row)  # noqa: S608 - question marks
-    connection.execute('CREATE TABLE phases (number BIGINT, name VARCHAR, "start" TIMESTAMP_NS, "end" TIMESTAMP_NS)')
+    names = start | end | series
+    add_table(connection, "hosts", HOSTS, (_host(n, start.get(n), end.get(n), series.get(n)) for n in names))
     phases = hosts.phases or [Phase("run", hosts.started_ns, hosts.ended_ns + 1)]
-    for number, phase in enumerate(phases):
-        connection.execute(
-            "INSERT INTO phases VALUES (?, ?, make_timestamp_ns(?), make_timestamp_ns(?))",
-            [number, phase.name, phase.start_ns, phase.end_ns],
-        )
-    _add_gaps(connection, hosts)
-    _add_losses(connection, hosts)
+    add_table(connection, "phases", PHASES, ((n, one.name, one.start_ns, one.end_ns) for n, one in enumerate(phases)))
+    add_table(connection, "gaps", GAPS, _gaps(hosts))
+    add_table(connection, "losses", LOSSES, _losses(hosts))
 
 
-def _add_gaps(connection: duckdb.DuckDBPyConnection, hosts: RecordHosts) -> None:
-    """Create the table `gaps`: times without samples of a host, or of one source of it."""
-    columns = 'host VARCHAR, source VARCHAR, "start" TIMESTAMP_NS, "end" TIMESTAMP_NS, why VARCHAR'
-    connection.execute(f"CREATE TABLE gaps ({columns})")
+def _gaps(hosts: RecordHosts) -> Iterator[Cells]:
+    """Times without samples of a host, then those of one source of it."""
     gaps: list[tuple[str, str | None, Gap]] = [(one.name, None, gap) for one in hosts.series for gap in one.gaps]
     gaps += [(one.name, source.source, gap) for one in hosts.series for source in one.sources for gap in source.gaps]
-    if not gaps:
-        return
-    rows: dict[str, Texts | Numbers] = {
-        "host": Texts([(host, 1) for host, _, _ in gaps]),
-        "source": Texts([(source, 1) for _, source, _ in gaps]),
-        "start": Numbers("tsn:", array("q", [gap.start_ns for _, _, gap in gaps])),
-        "end": Numbers("tsn:", array("q", [gap.end_ns for _, _, gap in gaps])),
-        "why": Texts([(gap.why, 1) for _, _, gap in gaps]),
-    }
-    _insert(connection, "gaps", rows)
+    for host, name, gap in gaps:
+        yield host, name, gap.start_ns, gap.end_ns, gap.why
 
 
-def _add_losses(connection: duckdb.DuckDBPyConnection, hosts: RecordHosts) -> None:
-    """Create the table `losses`: samples of a source that are lost or incomplete, by host, source and kind."""
-    counts = "samples BIGINT, partly BIGINT, due BIGINT, stored BIGINT"
-    columns = f'host VARCHAR, source VARCHAR, kind VARCHAR, {counts}, "first" TIMESTAMP_NS, "last" TIMESTAMP_NS'
-    connection.execute(f"CREATE TABLE losses ({columns})")
-    losses = [(one.name, source, loss) for one in hosts.series for source in one.sources for loss in source.losses]
-    if not losses:
-        return
-    rows: dict[str, Texts | Numbers] = {
-        "host": Texts([(host, 1) for host, _, _ in losses]),
-        "source": Texts([(source.source, 1) for _, source, _ in losses]),
-        "kind": Texts([(loss.kind, 1) for _, _, loss in losses]),
-        "samples": Numbers("l", array("q", [loss.samples for _, _, loss in losses])),
-        "partly": Numbers("l", array("q", [loss.partly for _, _, loss in losses])),
-        "due": Numbers("l", array("q", [source.due for _, source, _ in losses])),
-        "stored": Numbers("l", array("q", [source.stored for _, source, _ in losses])),
-        "first": Numbers("tsn:", array("q", [loss.first_ns for _, _, loss in losses])),
-        "last": Numbers("tsn:", array("q", [loss.last_ns for _, _, loss in losses])),
-    }
-    _insert(connection, "losses", rows)
-
-
-def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: dict[str, Texts | Numbers]) -> None:
-    """Add rows, given as columns, to a table."""
-    connection.register("batches", Batches([rows]))
-    connection.execute(f"INSERT INTO {table} SELECT * FROM batches")  # noqa: S608 - our own names
-    connection.unregister("batches")
+def _losses(hosts: RecordHosts) -> Iterator[Cells]:
+    """Samples of a source that are lost or incomplete, by host, source and kind."""
+    for one in hosts.series:
+        for source in one.sources:
+            for loss in source.losses:
+                counts = (loss.samples, loss.partly, source.due, source.stored)
+                yield one.name, source.source, loss.kind, *counts, loss.first_ns, loss.last_ns
 
 
 def add_facts(connection: duckdb.DuckDBPyConnection, hosts: RecordHosts, *, filled: bool) -> None:
     """Create `facts`, thousands of rows for each host; if not `filled`, a view that fails with the reason when read."""
-    columns = ("host", "phase", "source", "key", "field", "value")
+    columns = dict.fromkeys(("host", "phase", "source", "key", "field", "value"), "VARCHAR")
     if filled:
-        add_texts(connection, "facts", columns, _facts(hosts))
-        return
-    reason = "the record was opened without its facts"
-    create_failing_view(connection, "facts", dict.fromkeys(columns, "VARCHAR"), reason)
+        add_table(connection, "facts", columns, _facts(hosts))
+    else:
+        create_failing_view(connection, "facts", columns, "the record was opened without its facts")
 
 
 def add_findings(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
@@ -142,12 +119,10 @@ def add_findings(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     except RecordError as error:
         create_failing_view(connection, "findings", FINDINGS, str(error))
         return
-    connection.execute(f"CREATE TABLE findings ({columns_sql(FINDINGS)})")
-    for row in rows:
-        connection.execute("INSERT INTO findings VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+    insert_rows(connection, f"CREATE TABLE findings ({columns_sql(FINDINGS)})", rows)
 
 
-def finding_rows(path: Path) -> Iterator[tuple[Any, ...]]:
+def finding_rows(path: Path) -> Iterator[Cells]:
     """The rows of `findings`; none for a record that was not checked. Raises `RecordError` if they cannot be read."""
     checked = read_findings(path)
     for rule in checked.rules if checked else ():
@@ -156,15 +131,8 @@ def finding_rows(path: Path) -> Iterator[tuple[Any, ...]]:
             yield rule.id, one.severity, one.hosts, one.group, one.message, one.advice, silenced
 
 
-def add_results(connection: duckdb.DuckDBPyConnection, metadata: Mapping[str, Any]) -> None:
-    """Create the table `results`: what the benchmark itself measured, a row for each job, phase and metric."""
-    connection.execute(f"CREATE TABLE results ({columns_sql(RESULTS)})")
-    for row in result_rows(metadata):
-        connection.execute("INSERT INTO results VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-
-
-def result_rows(metadata: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
-    """The rows of `results`."""
+def result_rows(metadata: Mapping[str, Any]) -> Iterator[Cells]:
+    """The rows of `results`: what the benchmark itself measured, one for each job, phase and metric."""
     for one in results_of(metadata):
         yield tuple(value if (value := getattr(one, name)) != "" else None for name in RESULTS)
 
@@ -174,20 +142,42 @@ def columns_sql(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
 
 
-def add_texts(
-    connection: duckdb.DuckDBPyConnection, table: str, columns: Sequence[str], rows: Iterator[tuple[str | None, ...]]
+def add_table(
+    connection: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, str], rows: Iterable[Cells]
 ) -> None:
-    """Create a table of texts from any number of rows."""
-    connection.execute(f"CREATE TABLE {table} ({', '.join(f'{name} VARCHAR' for name in columns)})")
-    while chunk := list(islice(rows, CHUNK)):
-        texts = [Texts([(value, 1) for value in values]) for values in zip(*chunk, strict=True)]
-        _insert(connection, table, dict(zip(columns, texts, strict=True)))
+    """Create a table of texts, numbers and times, given by their SQL types, from any number of rows."""
+    connection.execute(f"CREATE TABLE {table} ({columns_sql(columns)})")
+    waiting = iter(rows)
+    while chunk := list(islice(waiting, CHUNK)):
+        cells = zip(columns.items(), zip(*chunk, strict=True), strict=True)
+        batch = {name: _column(kind, values) for (name, kind), values in cells}
+        connection.register("batches", Batches([batch]))
+        connection.execute(f"INSERT INTO {table} SELECT * FROM batches")  # noqa: S608 - our own names
+        connection.unregister("batches")
 
 
-def _host(name: str, start: HostResult | None, end: HostResult | None, series: SeriesHost | None) -> list[Any]:
+def insert_rows(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Cells]) -> None:
+    """Create a table with columns of any types by this statement and fill it, many rows with each statement."""
+    connection.execute(table)
+    name = table.split()[2]
+    for at in range(0, len(rows), ROWS):
+        some = rows[at : at + ROWS]
+        marks = ", ".join(["(" + ", ".join(["?"] * len(some[0])) + ")"] * len(some))
+        connection.execute(f"INSERT INTO {name} VALUES {marks}", [cell for row in some for cell in row])  # noqa: S608 - our own names
+
+
+def _column(kind: str, values: Cells) -> Texts | Numbers:
+    if kind == "VARCHAR":
+        return Texts([(value, 1) for value in values])
+    form, code = NUMBERS[kind]
+    nulls = [(at, 1) for at, value in enumerate(values) if value is None]
+    return Numbers(form, array(code, [0 if value is None else value for value in values]), nulls)
+
+
+def _host(name: str, start: HostResult | None, end: HostResult | None, series: SeriesHost | None) -> Cells:
     first = start or end
     clock = series.clocks[-1].clock if series and series.clocks else first.clock if first else None
-    return [
+    return (
         name,
         *_of(first, "hostname", "status", "reason", "method", "machine_id", "boot_id"),
         *_of(end, "status", "reason"),
@@ -195,14 +185,14 @@ def _host(name: str, start: HostResult | None, end: HostResult | None, series: S
         len(series.boot_ids) if series else None,
         *_of(series, "cpu_share"),
         *((clock.offset_ns / 1e6, clock.bound_ns / 1e6) if clock else (None, None)),
-    ]
+    )
 
 
 def _of(one: object | None, *names: str) -> list[Any]:
     return [getattr(one, name, None) for name in names]
 
 
-def _facts(hosts: RecordHosts) -> Iterator[tuple[str | None, ...]]:
+def _facts(hosts: RecordHosts) -> Iterator[Cells]:
     for phase, results in (("start", hosts.start), ("end", hosts.end)):
         for result in results:
             for source, key, field, value in _values(result):
@@ -223,8 +213,3 @@ def _values(result: HostResult) -> Iterator[tuple[str, str, str, str | None]]:
                         yield source, key, f"{field}.{name}", json_text(one)
                 elif field not in keys:
                     yield source, key, field, json_text(value)
-
-
-def json_text(value: Any) -> str | None:
-    """A value as text: texts as they are, all else as JSON; None stays None."""
-    return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()

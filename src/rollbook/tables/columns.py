@@ -288,15 +288,13 @@ def _mean_min_max(cells: Cells, ends: list[int]) -> tuple[Cells, Cells, Cells]:
 
 @functools.cache
 def _modes(source: Source) -> list[str]:
-    notes = compare_of(source.row_type)
-    return [notes[name].mode for name in source.row_type.__struct_fields__]
+    return [how.mode for how in compare_of(source.row_type).values()]
 
 
 @functools.cache
 def _columns_by_name(source: Source) -> list[bool]:
     """For each field, whether it is a dict with columns by name."""
-    notes = compare_of(source.row_type)
-    return [notes[name].columns for name in source.row_type.__struct_fields__]
+    return [how.columns for how in compare_of(source.row_type).values()]
 
 
 @functools.lru_cache(maxsize=65536)

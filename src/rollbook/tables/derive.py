@@ -5,6 +5,7 @@ The end of a run and the recovery after a collector died are the same work: only
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -41,11 +42,8 @@ def derive(path: Path) -> tuple[Survey, Sealed, RecordHosts]:
 
 def hosts_of(found: Survey, merged: int, losses: Mapping[str, Sequence[SourceLoss]]) -> RecordHosts:
     """Start facts, end facts and series status of all hosts of a run."""
-    files = Segments(found)
-    try:
+    with contextlib.closing(Segments(found)) as files:
         facts = [facts_of(found, host, files) for host in found.hosts]
-    finally:
-        files.close()
     start, end = [first for first, _ in facts], [last for _, last in facts]
     has_end_facts = found.end_facts or any(result.readings for result in end)
     return RecordHosts(

@@ -8,14 +8,13 @@ are BIGINT, or DECIMAL(20) if one does not fit; lists are lists; absent values a
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import itertools
 import shutil
 import typing
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from rollbook.tables.footers import concatenate
 from rollbook.tables.quoting import literal, parquet, quoted, text
 from rollbook.tables.reasons import reason_of
 
-__all__ = ["Part", "Parts", "about", "connect", "empty", "in_order", "join", "write"]
+__all__ = ["Part", "Parts", "about", "connect", "empty", "in_order", "join", "json_text", "write"]
 
 BUDGET = 16 << 20  # values held before a part is written: every column has a fixed cost
 GROUP = 4 << 20  # values in one row group
@@ -117,7 +116,8 @@ class Parts:
         kinds = {name: kind for name, kind in kinds.items() if kind}  # the others hold only nulls
         uses = {name: uses[name] for name in kinds}
         names, origins = _named(source, uses)
-        wide = {name for name, kind in kinds.items() if kind == "o" and _type(source, uses[name].origin) == "BIGINT"}
+        objects = [name for name, kind in kinds.items() if kind == "o"]
+        wide = {name for name in objects if _types(source)[uses[name].origin.field] == "BIGINT"}
         columns = _columns(source, origins, {names[name] for name in wide}, merged=self._merged)
         self._directory.mkdir(exist_ok=True)
         path = self._directory / f"{len(self.written):06d}.parquet"
@@ -187,8 +187,8 @@ def _metadata(source: Source, origins: Mapping[str, Origin], *, windowed: bool) 
     """What the file of a table says about its columns and the order of its rows."""
     notes, fields = compare_of(source.row_type), source.row_type.__struct_fields__
     compare = {name: notes[fields[origin.field]] for name, origin in origins.items()}
-    modes = {name: [how.mode, how.unit] for name, how in compare.items()}
-    return {COLUMNS: _json(modes), ORDER: "host, window, key, time" if windowed else IN_ORDER}
+    modes = msgspec.json.encode({name: [how.mode, how.unit] for name, how in compare.items()}).decode()
+    return {COLUMNS: modes, ORDER: "host, window, key, time" if windowed else IN_ORDER}
 
 
 def _stored_metadata(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, str]:
@@ -210,19 +210,13 @@ def empty(source: Source) -> str:
 
 def write(connection: duckdb.DuckDBPyConnection, query: str, path: Path, options: str, **tables: Any) -> None:
     """Write the result of a query as a Parquet file: a part of a table, which need not survive a crash."""
-    with _explained(path), atomic_path(path, sync=False) as temporary:
-        for name, table in tables.items():
-            connection.register(name, table)
-        connection.execute(f"COPY ({query}) TO {text(temporary)} (FORMAT parquet, USE_TMP_FILE false, {options})")
-        for name in tables:
-            connection.unregister(name)
-
-
-@contextlib.contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Turn errors of DuckDB into a `RecordError` that names the file."""
     try:
-        yield
+        with atomic_path(path, sync=False) as temporary:
+            for name, table in tables.items():
+                connection.register(name, table)
+            connection.execute(f"COPY ({query}) TO {text(temporary)} (FORMAT parquet, USE_TMP_FILE false, {options})")
+            for name in tables:
+                connection.unregister(name)
     except duckdb.Error as error:
         raise RecordError(f"cannot write {path}: {reason_of(error)}") from error
 
@@ -239,7 +233,7 @@ def _columns(source: Source, origins: Mapping[str, Origin], wide: set[str], *, m
     """Name and SQL type of each column except host and times."""
     modes, found = [notes.mode for notes in compare_of(source.row_type).values()], list[tuple[str, str]]()
     for name, origin in origins.items():
-        kind = _type(source, origin)
+        kind = _types(source)[origin.field]
         if merged and modes[origin.field] == "gauge" and not origin.part and kind == "BIGINT":
             kind = "DOUBLE"  # a mean
         found.append((name, "DECIMAL(20, 0)" if name in wide else kind))
@@ -316,14 +310,15 @@ def _batch(block: Block, kinds: Mapping[str, str], names: Mapping[str, str]) -> 
         column.widen(kind)
         if isinstance(column.data, list):
             runs = [(value, len(list(same))) for value, same in itertools.groupby(column.data)]
-            found[names[name]] = Texts([(v if v is None or type(v) is str else _json(v), count) for v, count in runs])
+            found[names[name]] = Texts([(json_text(value), count) for value, count in runs])
         else:
             found[names[name]] = Numbers("l" if kind == "q" else "g", column.data, column.nulls)
     return found
 
 
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+def json_text(value: Any) -> str | None:
+    """A value as text: texts as they are, all else as JSON; None stays None."""
+    return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 @functools.cache
@@ -339,7 +334,3 @@ def _types(source: Source) -> list[str]:
         else:
             found.append(TYPES.get(args[1] if typing.get_origin(inner) is dict else inner, "VARCHAR"))
     return found
-
-
-def _type(source: Source, origin: Origin) -> str:
-    return _types(source)[origin.field]

@@ -13,6 +13,7 @@ from rollbook.errors import RecordError
 from rollbook.journal.state import failure_of
 from rollbook.journal.survey import Survey
 from rollbook.records.record import LossKind
+from rollbook.tables.parquet import connect
 from rollbook.tables.quoting import parquet
 from rollbook.tables.reasons import UNREADABLE
 from rollbook.tables.seal import Sealed, seal
@@ -49,8 +50,7 @@ def _differences(found: Survey, path: Path) -> list[str]:
     again = path / ".again"
     try:
         seal(found, again, max_samples=int(found.begin.get("max_samples") or 0))
-        with duckdb.connect() as connection:
-            connection.execute("SET enable_progress_bar = false")
+        with connect() as connection:
             sides = [_content(connection, directory) for directory in (path / "series", again)]
     except (*UNREADABLE, RecordError) as error:
         return [f"the tables cannot be read back: {error}"]

@@ -192,9 +192,9 @@ class Share:
     def of(cls, job: Job) -> Share:
         """Read the hosts of a job one after the other and write parts into its directory."""
         survey, merge = job.survey, job.merge
-        parts, files = Parts(job.directory, merged=merge is not None), Segments(survey)
+        parts = Parts(job.directory, merged=merge is not None)
         share = cls(parts.written)
-        try:
+        with contextlib.closing(Segments(survey)) as files:
             for host in job.hosts:
                 first = min(host.times())
                 frames = frame_gaps(host, job.due[host.name])
@@ -220,8 +220,6 @@ class Share:
                         loss.delay_ns = 1000 * samples.delays.get(number, 0)
                         losses.append(loss)
             parts.close()
-        finally:
-            files.close()
         return share
 
 

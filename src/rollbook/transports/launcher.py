@@ -174,7 +174,7 @@ class Launcher(abc.ABC):
 
     def _missing(self, host: Host, output: str, code: int) -> TransportError:
         if line := self._message_about(output, host):
-            return self.classify(line)(f"{self.program}: {line}")
+            return self.classify(line)(f"{self.program}: {line.removeprefix(f'{self.program}: ')}")
         message = first_message(output) or f"it ended with code {code} and printed nothing"
         kind: type[TransportError] = AgentFailed
         for line in messages(output):

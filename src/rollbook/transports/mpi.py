@@ -103,7 +103,7 @@ def family_of(version: str) -> Family | None:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class Mpi(Launcher):
-    """Run the agents with an MPI launcher; the user's own arguments come after ours."""
+    """Run the agents with an MPI launcher; the user's own arguments follow Rollbook's."""
 
     mpi_bin: Annotated[str, Option("MPI launcher: Open MPI 4 or 5, MPICH, PALS.", metavar="PROGRAM")] = "mpirun"
     mpi_args: Annotated[

@@ -37,7 +37,7 @@ def allocation(environ: Mapping[str, str]) -> str | None:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class Slurm(Launcher):
-    """Run the agents with one `srun` step; the user's own arguments win over ours."""
+    """Run the agents with one `srun` step; the user's own arguments take precedence over Rollbook's."""
 
     slurm_args: Annotated[
         str,

@@ -49,10 +49,10 @@ def _compose(user_file: str | None, connect_timeout: int) -> bytes:
     """The text of the configuration: the files in the order in which ssh reads them, then the defaults."""
     own, system = _home() / ".ssh", _system_file()
     if user_file is not None:
-        parts = [_given(Path(user_file).absolute())]
+        parts = [_file_of_user(Path(user_file).absolute())]
         lines = _lines(Path(user_file), own)
     else:
-        parts = [_own(own / "config"), _system(system)]
+        parts = [_default_file(own / "config"), _system(system)]
         lines = (line for path in (own / "config", system) for line in _lines(path, path.parent))
     # A block for the second pass is read after all of the first one, so the defaults have to wait for it.
     second_pass = any(SECOND_PASS.search(line) for line in lines) and _supports_final()
@@ -66,7 +66,7 @@ def _compose(user_file: str | None, connect_timeout: int) -> bytes:
     return b"\n".join([*parts, *(line.encode() for line in defaults), b""])
 
 
-def _given(path: Path) -> bytes:
+def _file_of_user(path: Path) -> bytes:
     """A file that the user named: included, or its text if Include would refuse it, which `ssh -F` would not."""
     try:
         return b"Include " + os.fsencode(path) if _can_be_included(path) else path.read_bytes() + b"\nMatch all"
@@ -74,7 +74,7 @@ def _given(path: Path) -> bytes:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _own(path: Path) -> bytes:
+def _default_file(path: Path) -> bytes:
     """The user's default file, which ssh ignores if it cannot read it, and refuses if others can write to it."""
     if not os.access(path, os.R_OK):
         return b""

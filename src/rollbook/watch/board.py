@@ -11,12 +11,12 @@ import dataclasses
 import math
 from collections import deque
 from collections.abc import Sequence
+from statistics import median
 from typing import Literal, Self
 
 from rollbook.errors import HostStatus
 from rollbook.hosts import natural
 from rollbook.metrics import catalogue
-from rollbook.metrics.grid import median
 from rollbook.metrics.live import Values
 from rollbook.metrics.outliers import DEVIATIONS, FEWEST_ROWS, median_and_scale
 from rollbook.protocol.beats import LONGEST_STEP
@@ -158,7 +158,7 @@ class Board:
 
     def _compare(self) -> None:
         for column, metric in self.metrics.items():
-            known = sorted(host.values[column] for host in self.hosts.values() if column in host.values)
+            known = [host.values[column] for host in self.hosts.values() if column in host.values]
             self.medians.pop(column, None)
             if known:
                 self.medians[column] = median(known)
@@ -172,7 +172,7 @@ class Board:
                 harmless = off < 0 and metric.threshold.direction == "high"
                 host.deviations.setdefault(column, deque(maxlen=LASTING)).append(0.0 if harmless else abs(off))
         for host in self.hosts.values():
-            lasting = {column: median(sorted(recent)) for column, recent in host.deviations.items()}
+            lasting = {column: median(recent) for column, recent in host.deviations.items()}
             host.unusual_metric = max(lasting, key=lambda column: lasting[column], default="")
             host.unusual = lasting.get(host.unusual_metric, 0.0)
         most = max(self.hosts.values(), key=lambda host: host.unusual)

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from rollbook.bundle.evidence import BundleData, Hit, Text
-from rollbook.records.findings import EvidenceLine, Severity
+from rollbook.bundle.evidence import BundleData, Text, node_finding
+from rollbook.records.findings import EvidenceLine, Finding
 
 __all__ = ["not_ready", "pods_failing", "pressure", "unknown"]
 
@@ -29,33 +29,33 @@ EVENTS = frozenset({"FailedMount", "FailedAttachVolume", "FailedScheduling", "Fa
 NODES, PODS, EVENT_LIST = "*get*nodes*json*", "*get*pods*json*", "*get*events*json*"
 
 
-def not_ready(run: BundleData) -> Iterator[Hit]:
+def not_ready(run: BundleData) -> Iterator[Finding]:
     """Nodes whose condition Ready is False."""
     yield from _conditions(run, {"Ready": "False"}, "the node is not ready")
 
 
-def unknown(run: BundleData) -> Iterator[Hit]:
+def unknown(run: BundleData) -> Iterator[Finding]:
     """Nodes whose condition Ready is Unknown."""
     yield from _conditions(run, {"Ready": "Unknown"}, "no status from the kubelet")
 
 
-def pressure(run: BundleData) -> Iterator[Hit]:
+def pressure(run: BundleData) -> Iterator[Finding]:
     """Nodes with a condition of pressure."""
     for name in PRESSURES:
         yield from _conditions(run, {name: "True"}, name)
 
 
-def _conditions(run: BundleData, wanted: dict[str, str], what: str) -> Iterator[Hit]:
+def _conditions(run: BundleData, wanted: dict[str, str], what: str) -> Iterator[Finding]:
     for text, node in _objects(run, NODES):
         for condition in _list(node.get("status"), "conditions"):
             name = str(condition.get("type"))
             if wanted.get(name) == condition.get("status"):
                 reason = str(condition.get("message") or condition.get("reason") or "")
                 at = _time(condition.get("lastTransitionTime"))
-                yield Hit(_name(node), f"{what}: {reason}", device=name, lines=_quote(text, reason), at=at)
+                yield node_finding(_name(node), f"{what}: {reason}", device=name, lines=_quote(text, reason), at=at)
 
 
-def pods_failing(run: BundleData) -> Iterator[Hit]:
+def pods_failing(run: BundleData) -> Iterator[Finding]:
     """Containers that cannot start or were killed, and events of pods that cannot be placed or mounted."""
     for text, pod in _objects(run, PODS):
         where, node = f"{_namespace(pod)}/{_name(pod)}", str(_dict(pod.get("spec")).get("nodeName") or "")
@@ -68,7 +68,7 @@ def pods_failing(run: BundleData) -> Iterator[Hit]:
             if reason:
                 ended_at = [_time(_dict(state.get("terminated")).get("finishedAt")) for state in states]
                 at = next((time for time in ended_at if time), None)
-                yield Hit(node, f"pod {where}: {reason}", device=where, lines=_quote(text, reason), at=at)
+                yield node_finding(node, f"pod {where}: {reason}", device=where, lines=_quote(text, reason), at=at)
     for text, event in _objects(run, EVENT_LIST):
         reason, about = str(event.get("reason")), _dict(event.get("involvedObject"))
         if reason not in EVENTS or event.get("type") == "Normal":
@@ -78,9 +78,8 @@ def pods_failing(run: BundleData) -> Iterator[Hit]:
         times = int(count) if isinstance(count, int) and count > 0 else 1
         at = _time(event.get("lastTimestamp") or event.get("eventTime"))
         host = str(_dict(event.get("source")).get("host") or "")
-        severity: Severity = "warn"
         text_of_event = f"pod {where}: {reason}: {message[:160]}"
-        yield Hit(host, text_of_event, device=where, severity=severity, lines=_quote(text, message), count=times, at=at)
+        yield node_finding(host, text_of_event, device=where, lines=_quote(text, message), count=times, at=at)
 
 
 def _objects(run: BundleData, source: str) -> Iterator[tuple[Text, dict[str, Any]]]:

@@ -6,14 +6,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from rollbook.bundle.evidence import BundleData, Hit
+from rollbook.bundle.evidence import BundleData, node_finding
 from rollbook.bundle.logs import evidence_text
 from rollbook.bundle.rows import compiled, harmless, recoveries, rows
 from rollbook.bundle.summary import ItemResult, NodeResult
 from rollbook.clean import count_text
 from rollbook.errors import RecordError
 from rollbook.records.causes import group_by_cause
-from rollbook.records.findings import EvidenceLine
+from rollbook.records.findings import EvidenceLine, Finding
 
 __all__ = ["incomplete", "unknown_warnings"]
 
@@ -26,7 +26,7 @@ FOLDED = re.compile(rb"0x[0-9a-fA-F]+|[0-9a-fA-F]{4,}(?:[:.-][0-9a-fA-F]+)*|\d+"
 NOT_READ = ("denied", "timed-out", "failed", "not-read", "truncated")
 
 
-def incomplete(run: BundleData) -> Iterator[Hit]:
+def incomplete(run: BundleData) -> Iterator[Finding]:
     """Nodes without data, and items that were truncated or not read, the same cause together."""
     found: dict[str, list[tuple[str, str]]] = {}
     for node in run.bundle.summary.results:
@@ -40,8 +40,7 @@ def incomplete(run: BundleData) -> Iterator[Hit]:
         found.setdefault(f"{path} cannot be read", []).append((owner, reason))
     for what, reasons in found.items():
         for reason, names in group_by_cause(reasons):
-            nodes = [name for name in names if name]
-            yield Hit("", f"{what}: {reason}" if reason else what, count=len(names), nodes=nodes)
+            yield node_finding(names, f"{what}: {reason}" if reason else what, count=len(names))
 
 
 def _missing(node: NodeResult) -> Iterator[tuple[str, str]]:
@@ -81,7 +80,7 @@ class _Kinds:
             self.first.setdefault(shape, (path, number, line[:LONGEST]))
 
 
-def unknown_warnings(run: BundleData) -> Iterator[Hit]:
+def unknown_warnings(run: BundleData) -> Iterator[Finding]:
     """Warnings of the kernel by kind, without those of most peers, one finding per node."""
     kinds = {node: _read(run, items[ITEM]) for node, items in run.bundle.nodes.items() if ITEM in items}
     nodes_with = Counter(shape for found in kinds.values() for shape in found.counts)
@@ -100,7 +99,7 @@ def unknown_warnings(run: BundleData) -> Iterator[Hit]:
         many = f"{count_text(len(unknown), 'kind')} of unknown kernel warnings"
         times = f", {top[0][0]} times" if top[0][0] > 1 else ""
         message = f"{many}; most often: {evidence_text(first)[:120]}{times}"
-        yield Hit(node, message, lines=lines, count=sum(one[0] for one in unknown))
+        yield node_finding(node, message, lines=lines, count=sum(one[0] for one in unknown))
 
 
 def _read(run: BundleData, item: ItemResult) -> _Kinds:

@@ -6,18 +6,19 @@ import datetime as dt
 import re
 from collections.abc import Iterator
 
-from rollbook.bundle.evidence import BundleData, Hit, Text
-from rollbook.bundle.log_times import MONTHS
+from rollbook.bundle.evidence import BundleData, Text, node_finding
+from rollbook.bundle.log_times import line_time
 from rollbook.bundle.rows import reasons as table
 from rollbook.errors import RollbookError
 from rollbook.hosts import expand
+from rollbook.records.findings import Finding
 
 __all__ = ["reasons", "rebooted"]
 
-BOOT = re.compile(r"reboot +system boot +\S+ +\w{3} (\w{3}) +(\d{1,2}) (\d\d:\d\d:\d\d) (\d{4})")
+BOOT = re.compile(r"reboot +system boot +\S+ +(\w{3} \w{3} +\d{1,2} \d\d:\d\d:\d\d \d{4})")
 
 
-def reasons(run: BundleData, rule: str) -> Iterator[Hit]:
+def reasons(run: BundleData, rule: str) -> Iterator[Finding]:
     """Nodes with a reason that the table of reasons assigns to the rule."""
     found = list(run.cluster_texts("*sinfo*", "*scontrol*show*node*"))
     if not found:
@@ -28,7 +29,7 @@ def reasons(run: BundleData, rule: str) -> Iterator[Hit]:
             one = next((one for one in table() if re.search(one.pattern, reason)), None)
             if one and one.rule == rule and (node, reason) not in seen:
                 seen.add((node, reason))
-                yield Hit(node, f"Slurm: {reason} ({one.meaning})", lines=text.quote(number))
+                yield node_finding(node, f"Slurm: {reason} ({one.meaning})", lines=text.quote(number))
 
 
 def _reasons(text: Text) -> Iterator[tuple[int, str, str]]:
@@ -54,7 +55,7 @@ def _expand(nodes: str) -> list[str]:
         return [nodes]
 
 
-def rebooted(run: BundleData, rule: str) -> Iterator[Hit]:
+def rebooted(run: BundleData, rule: str) -> Iterator[Finding]:
     """Boots inside the time window, and nodes that Slurm found rebooted."""
     since, until = run.bundle.summary.window.since, run.bundle.summary.window.until
     for text in run.texts("boots", "last *"):
@@ -62,16 +63,8 @@ def rebooted(run: BundleData, rule: str) -> Iterator[Hit]:
             found = BOOT.match(line)
             if not found or since is None:
                 continue
-            at = _boot_time(found, run.zones.get(text.node, dt.UTC))
+            at = line_time(f"[{found[1]}]", run.bundle.summary.timestamp, zone=run.zones.get(text.node, dt.UTC))
             if at and since <= at and (until is None or at <= until):
-                yield Hit(text.node, "the node booted during the time window", lines=text.quote(number), at=at)
+                yield node_finding(text.node, "the node booted during the time window", lines=text.quote(number), at=at)
     if any(True for _ in run.cluster_texts("*sinfo*", "*scontrol*show*node*")):
         yield from reasons(run, rule)
-
-
-def _boot_time(found: re.Match[str], zone: dt.tzinfo) -> dt.datetime | None:
-    try:
-        date = f"{found[4]}-{MONTHS[found[1]]:02}-{int(found[2]):02}T{found[3]}"
-        return dt.datetime.fromisoformat(date).replace(tzinfo=zone).astimezone(dt.UTC)
-    except (ValueError, KeyError):
-        return None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rollbook.bundle.evidence import BundleData, Hit
+from rollbook.bundle.evidence import BundleData, node_finding
+from rollbook.records.findings import Finding
 
 __all__ = ["full"]
 
@@ -14,7 +15,7 @@ IMAGES = frozenset({"squashfs", "iso9660", "cramfs", "erofs", "udf"})
 """File systems that are always full."""
 
 
-def full(run: BundleData) -> Iterator[Hit]:
+def full(run: BundleData) -> Iterator[Finding]:
     """File systems with at least 95 % of their space or inodes in use; 100 % is a failure."""
     for text in run.texts("space", "df *"):
         inodes = any(word in text.source.split() for word in ("-lPi", "-i"))
@@ -25,7 +26,7 @@ def full(run: BundleData) -> Iterator[Hit]:
             what = "inodes" if inodes else "space"
             severity = "fail" if int(found[2]) >= 100 else "warn"
             message = f"{found[3]}: {found[2]} % of {what} used"
-            yield Hit(text.node, message, device=found[3], severity=severity, lines=text.quote(number))  # type: ignore[arg-type]
+            yield node_finding(text.node, message, device=found[3], severity=severity, lines=text.quote(number))  # type: ignore[arg-type]
 
 
 def _is_image(mount: str) -> bool:

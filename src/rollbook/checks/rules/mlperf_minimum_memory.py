@@ -1,7 +1,7 @@
 """A client has less memory than any run needs.
 
 Why: A host that reports almost none was misread, or is limited by a control group that no benchmark fits into. MLPerf
-Storage's tools name a minimum and publish no number; ours, 1 GiB, only separates a misread host from a small one.
+Storage's tools name a minimum and publish no number; the default, 1 GiB, only detects misread hosts.
 Example: Host memory 0.5GB below minimum 1GB
 Fix: Raise the limit of the control group, or leave the host out. A site that needs more sets --minimum-memory.
 Reference: rollbook check --minimum-memory

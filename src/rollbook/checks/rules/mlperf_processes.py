@@ -1,6 +1,6 @@
 """A checkpointing run uses few processes per host.
 
-Why: CLOSED wants more than four processes on each host, as on real nodes with accelerators.
+Why: CLOSED requires more than four processes on each host, as on real nodes with accelerators.
 Example: 4 processes on each of 16 hosts
 Fix: Use fewer hosts or more processes, or submit as OPEN.
 Reference: MLPerf Storage rules 4.6.2

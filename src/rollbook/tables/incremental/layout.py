@@ -203,5 +203,4 @@ def _extend(runs: list[Run], field: int, place: int) -> None:
 @functools.cache
 def key_fields(source: Source) -> tuple[int, ...]:
     """The fields that identify a row."""
-    notes = compare_of(source.row_type)
-    return tuple(index for index, name in enumerate(source.row_type.__struct_fields__) if notes[name].mode == "key")
+    return tuple(index for index, how in enumerate(compare_of(source.row_type).values()) if how.mode == "key")
