@@ -1,8 +1,8 @@
 // Builds the page of an issue report from the document inside it.
 
-import { byId, h, table } from "./dom.ts";
-import { differing, scroll } from "./facts.ts";
-import { count, local, moment } from "./format.ts";
+import { byId, h, section } from "./dom.ts";
+import { differences } from "./facts.ts";
+import { local, moment } from "./format.ts";
 import { findings } from "./bundle_findings.ts";
 import { matrix } from "./bundle_matrix.ts";
 import type { Report } from "./bundle_model.ts";
@@ -61,17 +61,11 @@ function summary(report: Report): HTMLElement {
 }
 
 function facts(report: Report): HTMLElement {
-  const title = report.differing.length
-    ? `${count(report.differing.length, "fact")} differing between similar nodes, ${report.equal} equal`
-    : `No compared fact differs between similar nodes, ${report.equal} equal`;
-  const rows = report.differing.map(differing);
-  return h(
-    "section",
-    { id: "facts", "aria-labelledby": "facts-title" },
-    h("h2", { id: "facts-title" }, "Differences between nodes"),
+  return section(
+    "facts",
+    "Differences between nodes",
     h("p", { class: "small" }, report.compared),
-    h("h3", {}, title),
-    rows.length > 0 && scroll("Facts that differ", table("Facts that differ", ["Fact", "Values and nodes"], rows)),
+    ...differences(report.differing, "nodes", `, ${report.equal} equal`),
   );
 }
 

@@ -1,6 +1,7 @@
 // Findings of an issue report with their evidence: the lines inline, and links to their files.
 
-import { add, h, list } from "./dom.ts";
+import { add, h, list, section } from "./dom.ts";
+import { severityOf, unfolding } from "./findings.ts";
 import { count, local, moment } from "./format.ts";
 import { link } from "./bundle_matrix.ts";
 import type { Found, Report } from "./bundle_model.ts";
@@ -8,17 +9,15 @@ import type { Found, Report } from "./bundle_model.ts";
 const OPEN = 3; // failures that are shown with their evidence from the start
 
 export function findings(report: Report): HTMLElement {
-  const section = h(
-    "section",
-    { id: "findings", "aria-labelledby": "findings-title" },
-    h("h2", { id: "findings-title" }, "Findings"),
+  return section(
+    "findings",
+    "Findings",
     h("p", { class: "small" }, totals(report)),
     report.findings.length
       ? h("div", { class: "findings" }, ...report.findings.map(one))
       : h("p", { class: "calm" }, "No findings."),
+    report.unclear.length > 0 && unclear(report),
   );
-  if (report.unclear.length) add(section, unclear(report));
-  return section;
 }
 
 function totals(report: Report): string {
@@ -28,24 +27,16 @@ function totals(report: Report): string {
 }
 
 function one(finding: Found, at: number): HTMLElement {
-  const severity = finding.silenced ? "silenced" : finding.severity;
-  const element = h(
-    "details",
-    { class: `finding ${severity}`, id: `finding-${at}`, open: at < OPEN && severity === "fail" },
-    h(
-      "summary",
-      {},
-      h("b", { class: `word ${severity}` }, severity),
-      ` ${finding.message}`,
-      h("code", { class: "id" }, finding.id),
-    ),
+  const { where, first, last, details } = finding;
+  const element = unfolding(
+    finding,
+    at,
+    where && h("p", {}, "On ", h("bdi", {}, where), device(finding)),
+    first !== null && last !== null && h("p", {}, when(first, last)),
+    details.length > 0 && list(details),
+    finding.lines.length > 0 && evidence(finding),
   );
-  if (finding.where) add(element, h("p", {}, "On ", h("bdi", {}, finding.where), device(finding)));
-  if (finding.first !== null && finding.last !== null) add(element, h("p", {}, when(finding.first, finding.last)));
-  if (finding.details.length) add(element, list(finding.details));
-  if (finding.lines.length) add(element, evidence(finding));
-  if (finding.advice) add(element, h("p", { class: "advice" }, h("b", {}, "What to do: "), finding.advice));
-  if (finding.silenced) add(element, h("p", {}, `Silenced: ${finding.silenced}`));
+  element.open = at < OPEN && severityOf(finding) === "fail";
   return element;
 }
 

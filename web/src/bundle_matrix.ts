@@ -1,7 +1,6 @@
 // Nodes × items: a cell for each item of each node, and its files one click away.
 
-import { add, button, h } from "./dom.ts";
-import { scroll } from "./facts.ts";
+import { add, button, h, scrolled, section } from "./dom.ts";
 import { amount, count, number } from "./format.ts";
 import type { FileOfItem, Item, Report, ReportNode } from "./bundle_model.ts";
 
@@ -31,19 +30,15 @@ export function matrix(report: Report): HTMLElement {
     h("thead", {}, head),
     body,
   );
-  const section = h(
-    "section",
-    { id: "nodes", "aria-labelledby": "nodes-title" },
-    h("h2", { id: "nodes-title" }, "Nodes and items"),
+  return section(
+    "nodes",
+    "Nodes and items",
     h("p", { class: "small" }, legend(report)),
-    scroll("Items by node", table),
+    scrolled("Items by node", table),
     shown,
+    report.cluster.length > 0 && h("h3", {}, "Read once for the whole cluster"),
+    ...report.cluster.map((item) => listing(report, "cluster", item)),
   );
-  if (report.cluster.length) {
-    add(section, h("h3", {}, "Read once for the whole cluster"));
-    for (const item of report.cluster) add(section, listing(report, "cluster", item));
-  }
-  return section;
 }
 
 function legend(report: Report): string {

@@ -38,7 +38,7 @@ export class ChartCard {
   private readonly view: View;
   private readonly chart: Chart;
   private readonly readout = h("p", { class: "readout", "aria-live": "off" });
-  private readonly body = h("div", { class: "body" });
+  private readonly body = h("div");
   private readonly key = h("p", { class: "key" });
   private heat: HeatMap | null = null;
   private lines: Lines | null = null;
@@ -71,9 +71,8 @@ export class ChartCard {
     this.resting();
     view.on("cursor", () => this.visible && this.read());
     view.on("range", () => this.refresh(() => this.draw()));
-    view.on("hosts", () => this.refresh(() => this.repaint()));
-    view.on("theme", () => this.refresh(() => this.repaint()));
-    view.on("selected", () => this.refresh(() => this.repaint()));
+    for (const topic of ["hosts", "theme", "selected"] as const)
+      view.on(topic, () => this.refresh(() => this.repaint()));
   }
 
   /** Whether the chart has one host only. */
@@ -149,7 +148,6 @@ export class ChartCard {
       { upper: 1, lower: 2, colour: "band-inner" },
     ];
     this.lines.show(timesOf(this.chart), lines, areas);
-    this.element.classList.toggle("empty", rows.length === 0);
     this.read();
   }
 

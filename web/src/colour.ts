@@ -45,7 +45,10 @@ export function theme(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
-/** Distinct colours for a few lines. */
-export function lineColours(): string[] {
-  return [1, 2, 3, 4, 5, 6, 7, 8].map((at) => theme(`line-${at}`));
+/** The distinct colours for lines in the style sheet. */
+export const LINES = 8;
+
+/** The name of the colour of a line; it repeats after `LINES`. */
+export function lineColour(at: number): string {
+  return `line-${(at % LINES) + 1}`;
 }

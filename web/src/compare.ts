@@ -1,7 +1,7 @@
 // Builds the page of a comparison from the document inside it.
 
 import type { Values } from "./axes.ts";
-import { isDark, theme } from "./colour.ts";
+import { isDark, lineColour, theme } from "./colour.ts";
 import { add, byId, h, list, table } from "./dom.ts";
 import { moment } from "./format.ts";
 import { Overlay, shifted } from "./overlay.ts";
@@ -39,8 +39,6 @@ interface Page {
   notes: string[];
 }
 
-const COLOURS = 8; // lines of the theme, from --line-1
-
 function start(): void {
   followSystemTheme(() => draw());
   const page = JSON.parse(byId("data").textContent ?? "") as Page;
@@ -55,11 +53,6 @@ function start(): void {
   draw();
 }
 
-/** The name of the colour of a side in the theme. */
-function colourOf(side: number): string {
-  return `line-${(side % COLOURS) + 1}`;
-}
-
 function classOf(verdict: string): string {
   return verdict.replace(" ", "-");
 }
@@ -68,7 +61,7 @@ function legend(page: Page): HTMLElement {
   const sides = h("ul", { class: "sides" });
   page.sides.forEach((side, at) => {
     const mark = h("span", { class: "mark", "aria-hidden": "true" });
-    mark.style.background = `var(--${colourOf(at)})`;
+    mark.style.background = `var(--${lineColour(at)})`;
     add(sides, h("li", {}, mark, side));
   });
   return sides;
@@ -109,7 +102,7 @@ function charts(page: Page, main: HTMLElement): () => void {
   for (const name of page.alignments) add(choice, h("option", { value: name }, name));
   const stored = new URLSearchParams(location.hash.slice(1)).get("align");
   if (stored && page.alignments.includes(stored)) choice.value = stored;
-  const colours = (): string[] => page.runs.map((run) => theme(colourOf(run.side)));
+  const colours = (): string[] => page.runs.map((run) => theme(lineColour(run.side)));
   const drawn = page.charts.map((chart) => new Overlay(`${chart.title}, all runs`, chart.unit, colours));
   const grid = h("section", { class: "overlays", "aria-label": "Charts" });
   page.charts.forEach((chart, at) => {

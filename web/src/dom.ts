@@ -1,8 +1,8 @@
 // Elements from data. Text from hosts only ever becomes a text node: nothing here parses markup.
 
-type Child = Node | string | number | null | undefined | false;
+export type Child = Node | string | number | null | undefined | false;
 
-export type Attributes = Record<string, string | number | boolean | null | undefined>;
+type Attributes = Record<string, string | number | boolean | null | undefined>;
 
 /** Text with invisible and directional characters replaced. */
 export function visible(text: string): string {
@@ -55,6 +55,28 @@ export function table(caption: string, headings: string[], rows: Child[][]): HTM
     add(body, line);
   }
   return h("table", {}, h("caption", { class: "unseen" }, caption), h("thead", {}, head), body);
+}
+
+/** A table that can be scrolled, also with keys. */
+export function scrolled(label: string, content: Child = null): HTMLElement {
+  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, content);
+}
+
+/** A section of the page with its heading; its id is the target of links. */
+export function section(id: string, title: string, ...children: Child[]): HTMLElement {
+  const heading = h("h2", { id: `${id}-title` }, title);
+  return h("section", { id, "aria-labelledby": `${id}-title` }, heading, ...children);
+}
+
+/** Make a canvas as wide as its parent and ready to draw on; the unit of its context is CSS pixels. */
+export function resized(canvas: HTMLCanvasElement, height: number): CanvasRenderingContext2D {
+  const ratio = devicePixelRatio;
+  canvas.width = Math.round(canvas.parentElement!.clientWidth * ratio);
+  canvas.height = Math.round(height * ratio);
+  canvas.style.height = `${height}px`;
+  const draw = canvas.getContext("2d")!;
+  draw.scale(ratio, ratio);
+  return draw;
 }
 
 export function byId(id: string): HTMLElement {

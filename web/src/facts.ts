@@ -1,80 +1,59 @@
 // Facts of the hosts: those that differ, those that changed during the run, and, folded, those that are equal.
 
-import { add, h, table } from "./dom.ts";
+import { add, h, scrolled, section, table, type Child } from "./dom.ts";
 import { count } from "./format.ts";
 import type { Fact, Page } from "./model.ts";
 
 export function facts(page: Page): HTMLElement {
-  const element = h(
-    "section",
-    { id: "facts", "aria-labelledby": "facts-title" },
-    h("h2", { id: "facts-title" }, "Facts"),
+  const title = page.changes.length
+    ? `${count(page.changes.length, "change")} between start and end`
+    : page.has_end
+      ? "No known change between start and end"
+      : "Facts were read once, so changes are unknown";
+  const rows = page.changes.map((one) => [name(one), one.before, one.after, h("bdi", {}, one.where)]);
+  return section(
+    "facts",
+    "Facts",
+    h("p", { class: "small" }, page.compared),
+    ...differences(page.differing, "hosts"),
+    h("h3", {}, title),
+    rows.length > 0 && sheet("Changes", ["Fact", "At the start", "At the end", "Hosts"], rows),
+    page.equal.length > 0 && equal(page.equal),
   );
-  add(element, h("p", { class: "small" }, page.compared));
-  add(
-    element,
-    h(
-      "h3",
-      {},
-      page.differing.length
-        ? `${count(page.differing.length, "fact")} differing between similar hosts`
-        : "No compared fact differs between similar hosts",
-    ),
-  );
-  if (page.differing.length)
-    add(
-      element,
-      scroll(
-        "Facts that differ",
-        table("Facts that differ", ["Fact", "Values and hosts"], page.differing.map(differing)),
-      ),
-    );
-  add(
-    element,
-    h(
-      "h3",
-      {},
-      page.changes.length
-        ? `${count(page.changes.length, "change")} between start and end`
-        : page.has_end
-          ? "No known change between start and end"
-          : "Facts were read once, so changes are unknown",
-    ),
-  );
-  if (page.changes.length) {
-    const rows = page.changes.map((one) => [name(one), one.before, one.after, h("bdi", {}, one.where)]);
-    add(element, scroll("Changes", table("Changes", ["Fact", "At the start", "At the end", "Hosts"], rows)));
-  }
+}
+
+/** The facts that differ, under a heading that ends with `more`. */
+export function differences(facts: Fact[], who: "hosts" | "nodes", more = ""): Child[] {
+  const found = facts.length ? `${count(facts.length, "fact")} differing` : "No compared fact differs";
+  return [
+    h("h3", {}, `${found} between similar ${who}${more}`),
+    facts.length > 0 && sheet("Facts that differ", ["Fact", `Values and ${who}`], facts.map(differing)),
+  ];
+}
+
+/** The facts that are equal, by source; their tables are made when they are unfolded. */
+function equal(facts: Fact[]): HTMLElement {
   const groups = new Map<string, Fact[]>();
-  for (const fact of page.equal) groups.set(fact.source, [...(groups.get(fact.source) ?? []), fact]);
+  for (const fact of facts) groups.set(fact.source, [...(groups.get(fact.source) ?? []), fact]);
   const shared = h(
     "details",
     { class: "shared" },
-    h("summary", {}, `${count(page.equal.length, "fact")} equal on similar hosts`),
+    h("summary", {}, `${count(facts.length, "fact")} equal on similar hosts`),
   );
   for (const [source, list] of groups) {
     const group = h("details", {}, h("summary", {}, `${source} (${list.length})`));
-    group.addEventListener(
-      "toggle",
-      () => group.childElementCount > 1 || add(group, scroll(source, equalTable(source, list))),
-      { once: true },
-    );
+    const fill = (): void => {
+      const rows = list.map((fact) => [name(fact), ...fact.values[0]!]);
+      add(group, sheet(source, ["Fact", "Value", "Hosts"], rows));
+    };
+    group.addEventListener("toggle", fill, { once: true });
     add(shared, group);
   }
-  if (page.equal.length) add(element, shared);
-  return element;
+  return shared;
 }
 
-function equalTable(source: string, facts: Fact[]): HTMLElement {
-  return table(
-    source,
-    ["Fact", "Value", "Hosts"],
-    facts.map((fact) => [name(fact), ...fact.values[0]!]),
-  );
-}
-
-export function scroll(label: string, content: HTMLElement): HTMLElement {
-  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, content);
+function sheet(caption: string, headings: string[], rows: Child[][]): HTMLElement {
+  return scrolled(caption, table(caption, headings, rows));
 }
 
 function name(fact: { source: string; row: string; field: string }): HTMLElement {
@@ -88,7 +67,7 @@ function name(fact: { source: string; row: string; field: string }): HTMLElement
   );
 }
 
-export function differing(fact: Fact): (Node | string)[] {
+function differing(fact: Fact): (Node | string)[] {
   const list = h("ul", { class: "values" });
   for (const [text, where] of fact.values)
     add(list, h("li", {}, h("span", { class: "value" }, text), h("bdi", { class: "where" }, where)));

@@ -1,6 +1,6 @@
 // Findings of the rules, among them outliers: a line each at the top of the page, and all of them in full below.
 
-import { add, button, h, list } from "./dom.ts";
+import { add, button, h, list, section, type Child } from "./dom.ts";
 import { clock, count, local } from "./format.ts";
 import type { Finding } from "./model.ts";
 import type { View } from "./view.ts";
@@ -17,10 +17,9 @@ export function headlines(view: View): HTMLElement {
     all.forEach((item) => (item.hidden = false));
     more.remove();
   });
-  return h(
-    "section",
-    { id: "headlines", "aria-labelledby": "headlines-title" },
-    h("h2", { id: "headlines-title" }, "What to look at"),
+  return section(
+    "headlines",
+    "What to look at",
     all.length
       ? h("ul", {}, ...all)
       : h("p", { class: view.page.verdict.level === "good" ? "calm" : "small" }, view.page.no_findings),
@@ -44,12 +43,7 @@ function headline(view: View, finding: Finding, at: number): HTMLElement {
   };
   const title = finding.metrics.length > 0 ? "show it in its chart" : "evidence and advice";
   const shown = button("", { class: "link", title: `${finding.id}: ${title}` }, show);
-  add(
-    shown,
-    h("b", { class: `word ${finding.severity}` }, finding.severity),
-    ` ${finding.message} `,
-    h("code", { class: "id" }, finding.id),
-  );
+  add(shown, word(finding), ` ${finding.message} `, h("code", { class: "id" }, finding.id));
   return shown;
 }
 
@@ -61,10 +55,9 @@ export function around(start: number, end: number): [number, number] {
 
 export function findings(view: View): HTMLElement {
   const { findings, checks, counts } = view.page;
-  return h(
-    "section",
-    { id: "findings", "aria-labelledby": "findings-title" },
-    h("h2", { id: "findings-title" }, "Findings"),
+  return section(
+    "findings",
+    "Findings",
     checks && h("p", { class: "small" }, totals(checks, counts)),
     findings.length
       ? h("div", { class: "findings" }, ...findings.map((finding, at) => one(view, finding, at)))
@@ -85,30 +78,46 @@ function totals(checks: Record<string, number>, counts: Record<string, number>):
 }
 
 function one(view: View, finding: Finding, at: number): HTMLElement {
-  const severity = finding.silenced ? "silenced" : finding.severity;
-  const element = h(
-    "details",
-    { class: `finding ${severity}`, id: `finding-${at}` },
-    h(
-      "summary",
-      {},
-      h("b", { class: `word ${severity}` }, severity),
-      ` ${finding.message}`,
-      h("code", { class: "id" }, finding.id),
-    ),
-  );
-  if (finding.where) add(element, h("p", {}, "On ", hosts(view, finding)));
-  if (finding.start !== null && finding.end !== null)
-    add(element, h("p", {}, when(view, finding.start, finding.end)));
-  if (finding.details.length) add(element, list(finding.details));
+  const { start, end } = finding;
   const evidence = h("dl", {});
-  for (const [name, value] of Object.entries(finding.evidence)) {
+  for (const [name, value] of Object.entries(finding.evidence))
     add(evidence, h("dt", {}, name), h("dd", {}, typeof value === "string" ? value : JSON.stringify(value)));
-  }
-  if (evidence.childElementCount) add(element, evidence);
-  if (finding.advice) add(element, h("p", { class: "advice" }, h("b", {}, "What to do: "), finding.advice));
-  if (finding.silenced) add(element, h("p", {}, `Silenced: ${finding.silenced}`));
-  return element;
+  return unfolding(
+    finding,
+    at,
+    finding.where && h("p", {}, "On ", hosts(view, finding)),
+    start !== null && end !== null && h("p", {}, when(view, start, end)),
+    finding.details.length > 0 && list(finding.details),
+    evidence.childElementCount > 0 && evidence,
+  );
+}
+
+/** A finding as a line that unfolds, with its evidence before the advice. */
+export function unfolding(
+  finding: Pick<Finding, "id" | "severity" | "message" | "advice" | "silenced">,
+  at: number,
+  ...evidence: Child[]
+): HTMLDetailsElement {
+  return h(
+    "details",
+    { class: `finding ${severityOf(finding)}`, id: `finding-${at}` },
+    h("summary", {}, word(finding), ` ${finding.message}`, h("code", { class: "id" }, finding.id)),
+    ...evidence,
+    finding.advice && h("p", {}, h("b", {}, "What to do: "), finding.advice),
+    finding.silenced && h("p", {}, `Silenced: ${finding.silenced}`),
+  );
+}
+
+type Judged = Pick<Finding, "severity" | "silenced">;
+
+export function severityOf(finding: Judged): string {
+  return finding.silenced ? "silenced" : finding.severity;
+}
+
+/** The severity in its colour. */
+export function word(finding: Judged): HTMLElement {
+  const severity = severityOf(finding);
+  return h("b", { class: `word ${severity}` }, severity);
 }
 
 function when(view: View, start: number, end: number): HTMLElement {

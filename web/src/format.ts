@@ -33,15 +33,10 @@ export function duration(ms: number): string {
   const seconds = ms / 1000;
   if (seconds < 60) return `${number(seconds)} s`;
   const whole = Math.round(seconds);
-  const [days, hours, minutes] = [
-    Math.floor(whole / 86400),
-    Math.floor(whole / 3600) % 24,
-    Math.floor(whole / 60) % 60,
-  ];
   const parts: [number, string][] = [
-    [days, "d"],
-    [hours, "h"],
-    [minutes, "min"],
+    [Math.floor(whole / 86400), "d"],
+    [Math.floor(whole / 3600) % 24, "h"],
+    [Math.floor(whole / 60) % 60, "min"],
     [whole % 60, "s"],
   ];
   const first = parts.findIndex(([count]) => count > 0);

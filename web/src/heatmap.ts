@@ -2,7 +2,7 @@
 
 import { isDark, ramp, theme, type Colour } from "./colour.ts";
 import type { Cells } from "./decode.ts";
-import { h, visible } from "./dom.ts";
+import { h, resized, visible } from "./dom.ts";
 import { interact, LEFT, plotWidth } from "./interact.ts";
 import { drawMarks } from "./marks.ts";
 import type { Chart } from "./model.ts";
@@ -120,14 +120,8 @@ export class HeatMap {
   draw(): void {
     const width = plotWidth(this.element);
     const height = heightOf(this.hosts.length);
-    const ratio = devicePixelRatio;
-    this.canvas.width = Math.round(this.element.clientWidth * ratio);
-    this.canvas.height = Math.round(height * ratio);
-    this.canvas.style.height = `${height}px`;
-    const draw = this.canvas.getContext("2d")!;
-    draw.scale(ratio, ratio);
+    const draw = resized(this.canvas, height);
     draw.imageSmoothingEnabled = false;
-    this.hatch(draw, width, height);
     const [from, to] = this.view.range.map((time) => (time - this.chart.start) / this.chart.bucket) as [
       number,
       number,
@@ -136,28 +130,12 @@ export class HeatMap {
     draw.beginPath();
     draw.rect(LEFT, 0, width, height);
     draw.clip();
+    hatch(draw, width, height);
     const scale = width / (to - from);
     draw.drawImage(this.image, LEFT - from * scale, 0, this.cells.buckets * scale, height);
     draw.restore();
     this.names(draw, height);
     drawMarks(draw, this.view, width, 0, height);
-  }
-
-  private hatch(draw: CanvasRenderingContext2D, width: number, height: number): void {
-    draw.save();
-    draw.beginPath();
-    draw.rect(LEFT, 0, width, height);
-    draw.clip();
-    draw.fillStyle = theme("absent");
-    draw.fillRect(LEFT, 0, width, height);
-    draw.strokeStyle = theme("absent-line");
-    draw.beginPath();
-    for (let x = LEFT - height; x < LEFT + width; x += 6) {
-      draw.moveTo(x, height);
-      draw.lineTo(x + height, 0);
-    }
-    draw.stroke();
-    draw.restore();
   }
 
   private names(draw: CanvasRenderingContext2D, height: number): void {
@@ -181,6 +159,19 @@ export class HeatMap {
       draw.strokeRect(LEFT, selected * each - 1, plotWidth(this.element), Math.max(3, each + 2));
     }
   }
+}
+
+/** What is seen where no cell is drawn. */
+function hatch(draw: CanvasRenderingContext2D, width: number, height: number): void {
+  draw.fillStyle = theme("absent");
+  draw.fillRect(LEFT, 0, width, height);
+  draw.strokeStyle = theme("absent-line");
+  draw.beginPath();
+  for (let x = LEFT - height; x < LEFT + width; x += 6) {
+    draw.moveTo(x, height);
+    draw.lineTo(x + height, 0);
+  }
+  draw.stroke();
 }
 
 /** The name, shortened to fit; control characters are shown as replacement characters. */

@@ -1,9 +1,10 @@
 // One host beside the charts: its status, findings, and each of its metrics and devices against its peers.
 
 import { cellsOf, lineOf, timesOf } from "./chart.ts";
-import { lineColours } from "./colour.ts";
+import { LINES, lineColour } from "./colour.ts";
 import type { Cells } from "./decode.ts";
 import { add, button, h, visible } from "./dom.ts";
+import { word } from "./findings.ts";
 import { amount, clock, count, local, number } from "./format.ts";
 import { Lines, type Line } from "./lines.ts";
 import type { Chart, Devices, Host } from "./model.ts";
@@ -84,20 +85,19 @@ export class HostPanel {
   }
 
   private devices(charts: HTMLElement, chart: Chart, devices: Devices, cells: Cells, host: number): void {
-    const colours = lineColours();
     const rows = devices.hosts.map((_, row) => row).filter((row) => devices.hosts[row] === host);
     const most = (row: number): number =>
       cells.high
         .subarray(row * cells.buckets, (row + 1) * cells.buckets)
         .reduce((one, other) => (other > one ? other : one), 0);
-    const shown = rows.sort((one, other) => most(other) - most(one)).slice(0, colours.length);
+    const shown = rows.sort((one, other) => most(other) - most(one)).slice(0, LINES);
     if (shown.length === 0) return;
-    const lines = shown.map((row, at) => ({ values: lineOf(cells.mean, cells, row), colour: colours[at]! }));
+    const lines = shown.map((row, at) => ({ values: lineOf(cells.mean, cells, row), colour: lineColour(at) }));
     this.add(charts, chart, `${chart.title} by device`, timesOf(devices), lines, false);
     const names = h("p", { class: "key" });
     shown.forEach((row, at) => {
       const swatch = h("span", { class: "swatch device" }, devices.names[row]!);
-      swatch.style.setProperty("--swatch", colours[at]!);
+      swatch.style.setProperty("--swatch", `var(--${lineColour(at)})`);
       add(names, swatch);
     });
     if (rows.length > shown.length)
@@ -147,29 +147,23 @@ export class HostPanel {
 
   private findings(at: number): HTMLElement {
     const list = h("ul", { class: "host-findings" });
-    for (const finding of this.view.page.findings.filter((one) => one.hosts.includes(at))) {
-      const severity = finding.silenced ? "silenced" : finding.severity;
-      add(list, h("li", {}, h("b", { class: `word ${severity}` }, severity), ` ${finding.message}`));
+    for (const finding of this.view.page.findings.filter((one) => one.hosts.includes(at)))
+      add(list, h("li", {}, word(finding), ` ${finding.message}`));
+    const { losses, source_gaps, gaps } = this.view.page.hosts[at]!;
+    for (const loss of losses) add(list, h("li", {}, loss));
+    for (const gap of [...source_gaps, ...gaps]) {
+      const what = "source" in gap ? `${gap.source} without samples` : "no samples";
+      const text = `${what} ${clock(gap.start)}–${clock(gap.end)} UTC: ${gap.why}`;
+      add(list, h("li", { title: local(gap.start) }, text));
     }
-    for (const loss of this.view.page.hosts[at]!.losses) add(list, h("li", { class: "loss" }, loss));
-    for (const gap of this.view.page.hosts[at]!.source_gaps) {
-      const text = `${gap.source} without samples ${clock(gap.start)}–${clock(gap.end)} UTC: ${gap.why}`;
-      add(list, h("li", { class: "loss", title: local(gap.start) }, text));
-    }
-    for (const gap of this.view.page.hosts[at]!.gaps) {
-      add(
-        list,
-        h("li", { title: local(gap.start) }, `no samples ${clock(gap.start)}–${clock(gap.end)} UTC: ${gap.why}`),
-      );
-    }
-    const key = h("p", { class: "key" });
     if (this.view.page.hosts.length === 1) return h("div", {}, list);
-    add(
-      key,
+    const key = h(
+      "p",
+      { class: "key" },
       h("span", { class: "swatch host" }, "this host"),
-      h("span", { class: "swatch median dashed" }, "median of all"),
+      h("span", { class: "swatch median" }, "median of all"),
+      h("span", { class: "swatch outer" }, "min to p95 of all"),
     );
-    add(key, h("span", { class: "swatch outer" }, "min to p95 of all"));
     return h("div", {}, list, key);
   }
 }

@@ -1,6 +1,6 @@
 // Every requested host with its status and reason; incomplete hosts first.
 
-import { add, button, h, table } from "./dom.ts";
+import { add, button, h, scrolled, section, table } from "./dom.ts";
 import { number, ofAll } from "./format.ts";
 import type { Host } from "./model.ts";
 import type { View } from "./view.ts";
@@ -19,7 +19,7 @@ const HEADINGS = [
 const SHOWN = 40;
 
 export function hosts(view: View): HTMLElement {
-  const holder = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Table of hosts" });
+  const holder = scrolled("Table of hosts");
   const note = h("p", { class: "small" });
   let all = false;
   const draw = (): void => {
@@ -45,13 +45,7 @@ export function hosts(view: View): HTMLElement {
   };
   view.on("hosts", draw);
   draw();
-  return h(
-    "section",
-    { id: "hosts", "aria-labelledby": "hosts-title" },
-    h("h2", { id: "hosts-title" }, "Hosts"),
-    note,
-    holder,
-  );
+  return section("hosts", "Hosts", note, holder);
 }
 
 function rank(host: Host): number {

@@ -23,7 +23,7 @@ export function timeAt(x: number, range: [number, number], width: number): numbe
   return range[0] + share * (range[1] - range[0]);
 }
 
-export interface Actions {
+interface Actions {
   /** The host drawn at a height, if the chart draws hosts. */
   hostAt?: (y: number) => number | null;
   click?: (host: number | null) => void;

@@ -1,7 +1,7 @@
 // The issue report that was collected because the run failed: a link to its page, and what was found in logs.
 
-import { add, button, h } from "./dom.ts";
-import { around } from "./findings.ts";
+import { add, button, h, section } from "./dom.ts";
+import { around, word } from "./findings.ts";
 import { clock, count, local } from "./format.ts";
 import type { View } from "./view.ts";
 
@@ -17,25 +17,14 @@ export function issueReport(view: View): HTMLElement | null {
       view.select(finding.hosts[0] ?? null);
     };
     const time = button(`${clock(start)} UTC`, { class: "link when", title: `${local(start)}: show it` }, show);
-    add(
-      list,
-      h(
-        "li",
-        {},
-        h("b", { class: `word ${finding.severity}` }, finding.severity),
-        " ",
-        time,
-        ` ${finding.message}`,
-      ),
-    );
+    add(list, h("li", {}, word(finding), " ", time, ` ${finding.message}`));
   }
   const found = report.findings.length
     ? `${count(report.findings.length, "finding")} in logs during the run, also shown on the timeline.`
     : "Nothing was found in logs during the run.";
-  return h(
-    "section",
-    { id: "issue-report", "aria-labelledby": "issue-report-title" },
-    h("h2", { id: "issue-report-title" }, "Issue report"),
+  return section(
+    "issue-report",
+    "Issue report",
     h("p", {}, h("a", { href: report.page }, "Open the issue report of the affected hosts"), `. ${found}`),
     report.findings.length > 0 && list,
   );

@@ -6,20 +6,20 @@ import { axisStyle, valueAxis, type Values } from "./axes.ts";
 import { theme } from "./colour.ts";
 import { h } from "./dom.ts";
 import { ticks } from "./format.ts";
-import { interact, LEFT, plotWidth, RIGHT, type Actions } from "./interact.ts";
+import { interact, LEFT, plotWidth, RIGHT } from "./interact.ts";
 import { drawMarks } from "./marks.ts";
 import type { View } from "./view.ts";
 
 export interface Line {
   values: Values;
-  /** A colour of the style sheet, or a colour. */
+  /** The name of a colour of the style sheet. */
   colour: string;
   width?: number;
   dash?: number[];
 }
 
 /** A filled area between two lines, given by their indices. */
-export interface Area {
+interface Area {
   upper: number;
   lower: number;
   colour: string;
@@ -38,18 +38,11 @@ export class Lines {
   private readonly unsubscribe: () => void;
   private plot: uPlot | null = null;
 
-  constructor(
-    view: View,
-    label: string,
-    unit: string,
-    ceiling: number | null,
-    height: number,
-    actions: Actions = {},
-  ) {
+  constructor(view: View, label: string, unit: string, ceiling: number | null, height: number) {
     [this.view, this.unit, this.ceiling, this.height] = [view, unit, ceiling, height];
     this.element = h("div", { class: "plot lines", role: "img", "aria-label": label });
     this.element.style.height = `${height}px`;
-    this.unsubscribe = interact(this.element, view, actions);
+    this.unsubscribe = interact(this.element, view);
   }
 
   /** Draw these lines instead of the previous ones. */
@@ -92,14 +85,14 @@ export class Lines {
       series: [
         {},
         ...lines.map((line) => ({
-          stroke: colour(line.colour),
+          stroke: theme(line.colour),
           width: line.width ?? 1.25,
           ...(line.dash ? { dash: line.dash } : {}),
           // A sample without neighbours has no line: show it as a point.
-          points: { show: true, size: POINT, width: 0, fill: colour(line.colour), filter: isolated },
+          points: { show: true, size: POINT, width: 0, fill: theme(line.colour), filter: isolated },
         })),
       ],
-      bands: areas.map((area) => ({ series: [area.upper + 1, area.lower + 1], fill: colour(area.colour) })),
+      bands: areas.map((area) => ({ series: [area.upper + 1, area.lower + 1], fill: theme(area.colour) })),
       hooks: { draw: [(plot) => this.marks(plot)] },
     };
   }
@@ -124,8 +117,4 @@ function isolated(plot: uPlot, series: number): number[] {
   const known = values.flatMap((value, at) => (value === null ? [] : [at]));
   if (known.length <= FEW) return known;
   return known.filter((at) => (values[at - 1] ?? null) === null && (values[at + 1] ?? null) === null);
-}
-
-function colour(name: string): string {
-  return theme(name) || name;
 }

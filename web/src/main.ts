@@ -2,7 +2,7 @@
 
 import { ChartCard } from "./chart.ts";
 import { isDark, setDark } from "./colour.ts";
-import { add, byId, h, list } from "./dom.ts";
+import { add, byId, h, list, section } from "./dom.ts";
 import { facts } from "./facts.ts";
 import { findings, headlines } from "./findings.ts";
 import { local, moment, ofAll } from "./format.ts";
@@ -120,9 +120,8 @@ function charts(drawn: Chart[], cards: ChartCard[], timeline: TimeLine): HTMLEle
     drawn[0]!.hosts.length > 1
       ? "Drag to zoom, double-click to reset, click a row to open its host."
       : "Drag to zoom, double-click to reset.";
-  const section = (id: string, title: string, grid: HTMLElement, ...more: Node[]): HTMLElement =>
-    h("section", { id, "aria-labelledby": `${id}-title` }, h("h2", { id: `${id}-title` }, title, ...more), grid);
-  const highlights = section("charts", "Highlights", first, h("span", { class: "help" }, help));
+  const highlights = section("charts", "Highlights", first);
+  add(highlights.firstElementChild!, h("span", { class: "help" }, help));
   return rest.childElementCount ? [highlights, section("more", "Other charts", rest)] : [highlights];
 }
 
@@ -202,10 +201,9 @@ function about(page: Page): HTMLElement {
   const rows = [...(many ? peers : []), ...(page.charts.length ? zoom : []), ...(page.hosts.length ? close : [])];
   const keys = h("dl", { class: "keys" });
   for (const [key, does] of rows) add(keys, h("dt", {}, h("kbd", {}, key!)), h("dd", {}, does!));
-  return h(
-    "section",
-    { id: "about", "aria-labelledby": "about-title" },
-    h("h2", { id: "about-title" }, "About this page"),
+  return section(
+    "about",
+    "About this page",
     list(page.notes),
     keys,
     h(

@@ -1,6 +1,6 @@
 // Statistics of a metric in every phase of the run, over time and over hosts, and the slowest host.
 
-import { add, button, h, table } from "./dom.ts";
+import { add, button, h, scrolled, section, table } from "./dom.ts";
 import { amount, clock, duration } from "./format.ts";
 import type { Phase, PhaseValues } from "./model.ts";
 import type { View } from "./view.ts";
@@ -29,7 +29,7 @@ export function phases(view: View): HTMLElement | null {
   const metrics = [...new Set(found.flatMap((phase) => phase.values.map((one) => one.metric)))];
   if (metrics.length === 0) return null;
   const many = view.page.hosts.length > 1;
-  const holder = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Table of phases" });
+  const holder = scrolled("Table of phases");
   const choice = h("select", { id: "phase-metric", "aria-label": "Metric of the table of phases" });
   for (const metric of metrics) add(choice, h("option", { value: metric }, metric));
   choice.value = changedMost(view, metrics);
@@ -46,10 +46,9 @@ export function phases(view: View): HTMLElement | null {
   };
   choice.addEventListener("change", draw);
   draw();
-  return h(
-    "section",
-    { id: "phases", "aria-labelledby": "phases-title" },
-    h("h2", { id: "phases-title" }, "Phases"),
+  return section(
+    "phases",
+    "Phases",
     h("p", {}, choice),
     h("p", { class: "small" }, many ? `${EXPLAINED} ${EXPLAINED_HOSTS}` : EXPLAINED),
     holder,

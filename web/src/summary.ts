@@ -56,15 +56,8 @@ function results(page: Page): HTMLElement | null {
   );
   const seen = h("ul", { class: "small" });
   for (const one of page.summary.seen ?? []) {
-    const verb = one.direction === "read" ? "read" : "wrote";
-    add(
-      seen,
-      h(
-        "li",
-        { class: one.agrees ? "" : "warn" },
-        `The hosts ${verb} ${amount(one.counted_bytes, "B")}: ${one.text}.`,
-      ),
-    );
+    const moved = `${one.direction === "read" ? "read" : "wrote"} ${amount(one.counted_bytes, "B")}`;
+    add(seen, h("li", { class: one.agrees ? "" : "word warn" }, `The hosts ${moved}: ${one.text}.`));
   }
   const shown = table("Results of the benchmark", ["Job", "Result", "Value"], rows);
   return h(
@@ -129,20 +122,16 @@ function command(page: Page): HTMLElement | null {
       : command.code === 0
         ? "exit status 0"
         : `failed with exit status ${command.code}`;
-  const element = tile("Command", h("code", { title: command.text }, command.text), how);
-  element.classList.add("wide");
-  return element;
+  return tile("Command", h("code", { title: command.text }, command.text), how);
 }
 
 function time(page: Page): HTMLElement {
   const [start, end] = [page.command?.start ?? page.start, page.command?.end ?? page.end];
-  const when = h("p", { class: "small" });
-  add(
-    when,
-    h("time", { datetime: new Date(start).toISOString(), title: local(start) }, `${date(start)} ${clock(start)}`),
-  );
-  add(when, "–", h("time", { datetime: new Date(end).toISOString(), title: local(end) }, clock(end)), " UTC");
-  when.title = `${moment(start)}, ${local(start)}`;
+  const at = (ms: number, text: string): HTMLElement =>
+    h("time", { datetime: new Date(ms).toISOString(), title: local(ms) }, text);
+  const title = `${moment(start)}, ${local(start)}`;
+  const begin = at(start, `${date(start)} ${clock(start)}`);
+  const when = h("p", { class: "small", title }, begin, "–", at(end, clock(end)), " UTC");
   const every =
     page.interval && page.summary.samples ? `a sample every ${duration(1000 * page.interval)}` : "no samples";
   return tile("Duration", duration(end - start), when, every);
@@ -158,10 +147,9 @@ function hosts(view: View): HTMLElement {
     part.style.flexGrow = String(hosts);
     add(bar, part);
     const chip = button(`${hosts} ${status}`, { class: `badge ${status}`, "aria-pressed": "false" }, () => {
-      const chosen = view.chosenStatus === status ? null : status;
-      view.choose({ status: chosen });
+      view.choose({ status: view.status === status ? null : status });
     });
-    view.on("hosts", () => chip.setAttribute("aria-pressed", String(view.chosenStatus === status)));
+    view.on("hosts", () => chip.setAttribute("aria-pressed", String(view.status === status)));
     add(buttons, chip);
   }
   if (total === 0) return tile("Hosts", "none recorded");

@@ -1,7 +1,7 @@
 // The whole run on one line: phases, findings, missing data, and the range that the charts show.
 
 import { theme } from "./colour.ts";
-import { add, button, h, visible } from "./dom.ts";
+import { add, button, h, resized, visible } from "./dom.ts";
 import { around } from "./findings.ts";
 import { clock, count, duration, local, moment } from "./format.ts";
 import { CLICK, LEFT, plotWidth, RIGHT, timeAt, xOf } from "./interact.ts";
@@ -132,12 +132,7 @@ export class TimeLine {
 
   draw(): void {
     const width = plotWidth(this.area);
-    const ratio = devicePixelRatio;
-    this.canvas.width = Math.round(this.area.clientWidth * ratio);
-    this.canvas.height = Math.round(HEIGHT * ratio);
-    this.canvas.style.height = `${HEIGHT}px`;
-    const draw = this.canvas.getContext("2d")!;
-    draw.scale(ratio, ratio);
+    const draw = resized(this.canvas, HEIGHT);
     draw.font = `11px ${theme("font")}`;
     draw.textBaseline = "middle";
     const place = (at: number): number => xOf(at, this.view.whole, width);

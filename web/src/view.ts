@@ -2,9 +2,9 @@
 
 import type { Page } from "./model.ts";
 
-export type Topic = "range" | "cursor" | "hosts" | "selected" | "theme" | "metric";
+type Topic = "range" | "cursor" | "hosts" | "selected" | "theme" | "metric";
 
-export interface Cursor {
+interface Cursor {
   time: number;
   host: number | null;
 }
@@ -40,10 +40,11 @@ export class View {
   selected: number | null = null;
   /** The metric that the reader chose, by the name of its chart. */
   metric: string | null = null;
+  /** The status of the hosts to show; null for all. */
+  status: string | null = null;
   /** The indices of the hosts to show, in order. */
   hosts: number[];
   private filter = "";
-  private status: string | null = null;
   private order: "name" | "unusual" = "name";
   private readonly listeners = new Map<Topic, Set<() => void>>();
 
@@ -132,11 +133,7 @@ export class View {
     if (parts.has("host")) this.select(host < 0 ? null : host);
     if (Number.isFinite(from) && Number.isFinite(to) && to! > from!)
       this.zoom([this.page.start + 1000 * from!, this.page.start + 1000 * to!]);
-    this.show(parts.get("metric"));
-  }
-
-  /** Bring the chart of a metric into view. */
-  show(metric: string | null): void {
+    const metric = parts.get("metric");
     if (!this.page.charts.some((chart) => chart.id === metric)) return;
     this.metric = metric;
     this.notify("metric");
@@ -160,9 +157,5 @@ export class View {
     }
     this.hosts = hosts;
     this.notify("hosts");
-  }
-
-  get chosenStatus(): string | null {
-    return this.status;
   }
 }

@@ -18,19 +18,16 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rollbook.agent import NEED_SHELL
-from rollbook.agent.loop import KEY_BEATS, QUIET, SELDOM
+from rollbook.agent.loop import QUIET, SELDOM
 from rollbook.agent.wire import VERSION, binary, lines_of, text
 from rollbook.errors import AgentFailed, TransportError, Unreachable
 from rollbook.hosts import Host
-from rollbook.protocol.varint import put_varint
 from rollbook.testing.fakehost import FakeHost
+from rollbook.testing.journals import Beats
 from rollbook.transports.base import Ending
-
-if TYPE_CHECKING:
-    from zlib import _Compress as Deflating
 
 __all__ = ["Fake"]
 
@@ -80,6 +77,7 @@ class FakeChannel:
         self._plan: list[_Planned] = []
         self._work: list[asyncio.Task[None]] = []
         self._sent = Counter[str]()
+        self._samples = Beats()
         self._readings = self._beats = self._offset = 0
         self.task = asyncio.create_task(self._live())
 
@@ -225,8 +223,9 @@ class FakeChannel:
             for source in due:
                 self._read(source, "sample", "b")
         else:
-            key, seconds = key or self._beats % KEY_BEATS == 0, self._clocks()[0] / 1e9
-            self._say("S", b"".join(source.sample(self._script, seconds, key=key) for source in due))
+            seconds = self._clocks()[0] / 1e9
+            bodies = {source.number: source.body(self._script, seconds) for source in due}
+            self._say("S", self._samples.payload(bodies, key=key))
         self._beats += 1
 
     def _clocks(self) -> tuple[int, int]:
@@ -243,13 +242,11 @@ class FakeChannel:
 
 
 class _Planned:
-    """One source of the plan, and what sampling it needs to remember."""
+    """One source of the plan."""
 
     def __init__(self, number: int, every: int, limit: int) -> None:
         self.number, self.every, self.limit = number, every, limit
         self.asks: list[Sequence[str]] = []
-        self._stream: Deflating | None = None
-        self._before = b""
 
     def body(self, script: FakeHost, seconds: float) -> bytes:
         """All pages of the source; its limit is for all of them together."""
@@ -258,22 +255,3 @@ class _Planned:
             used = sum(len(piece) - piece.index(b"\n") - 1 for piece in pieces)  # names are not counted
             pieces += script.answer(ask, self.limit - used, seconds)
         return b"".join(pieces)
-
-    def sample(self, script: FakeHost, seconds: float, *, key: bool) -> bytes:
-        """The source's entry of a sample frame: id, flags, start, duration, length, deflated pages."""
-        body = self.body(script, seconds)
-        stream, fresh = self._stream, False
-        if key or stream is None:
-            stream, fresh = zlib.compressobj(4, zlib.DEFLATED, -15, 8, zlib.Z_FIXED), True  # as the agent does
-        elif body == self._before:
-            return _varints(self.number, 2, 0, 0, 0)
-        self._stream, self._before = stream, body
-        data = (stream.compress(body) + stream.flush(zlib.Z_SYNC_FLUSH))[:-4]
-        return _varints(self.number, int(fresh), 0, 0, len(data)) + data
-
-
-def _varints(*values: int) -> bytes:
-    data = bytearray()
-    for value in values:
-        put_varint(data, value)
-    return bytes(data)

@@ -23,6 +23,7 @@ from rollbook.sources import catalogue
 
 __all__ = ["Beats", "Script", "begin_of", "body_of", "mutated", "record_this_machine", "synthesise"]
 
+SECOND = 10**9
 NUMBER = re.compile(rb"(?<=[ \t=])\d+(?=[ \t\n]|$)(?! .*[a-z]{2})")  # not the device numbers before a name
 
 
@@ -81,9 +82,9 @@ class Beats:
         self._before: dict[int, bytes] = {}
         self._beat = 0
 
-    def payload(self, bodies: Mapping[int, bytes]) -> bytes:
-        """The payload of the next sample frame."""
-        key = self._beat % self._key_beats == 0
+    def payload(self, bodies: Mapping[int, bytes], *, key: bool = False) -> bytes:
+        """The payload of the next sample frame, by default a key frame only when one is due."""
+        key = key or self._beat % self._key_beats == 0
         self._beat += 1
         payload, last = bytearray(), None
         for number, (source, body) in enumerate(bodies.items()):
@@ -109,7 +110,7 @@ class Script:
     """A journal written step by step: what each host sends, and when, by its own clocks and the collector's."""
 
     def __init__(
-        self, raw: Path, hosts: Sequence[str], names: Sequence[str], interval_ns: int = 10**9, **more: Any
+        self, raw: Path, hosts: Sequence[str], names: Sequence[str], interval_ns: int = SECOND, **more: Any
     ) -> None:
         self.plan = Plan(tuple(catalogue.source(name) for name in names))
         self.journal = Journal(raw, begin_of(hosts, self.plan, interval_ns, **more))
@@ -187,21 +188,13 @@ def bodies_over_time(
 
 
 def synthesise(
-    raw: Path,
-    plan: Plan,
-    bodies: Mapping[int, bytes],
-    *,
-    hosts: int,
-    beats: int,
-    interval_ns: int = 10**9,
-    distinct: int = 4,
-    **more: Any,
+    raw: Path, plan: Plan, bodies: Mapping[int, bytes], *, hosts: int, beats: int, distinct: int = 4
 ) -> None:
     """A journal of many hosts that start from the same text; `distinct` of them differ, the others repeat those."""
     names = [f"node{number:04d}" for number in range(hosts)]
-    start = (time.time_ns() // interval_ns - beats) * interval_ns
+    start = (time.time_ns() // SECOND - beats) * SECOND
     every = {source: plan.sources[source].every or 1 for source in bodies}
-    with Journal(raw, begin_of(names, plan, interval_ns, **{"started_ns": start, **more})) as journal:
+    with Journal(raw, begin_of(names, plan, SECOND, started_ns=start)) as journal:
         for number in range(hosts):
             hello = {"kind": "python", "hostname": names[number], "boot_id": f"boot-{number}"}
             journal.event({"event": "connected", "hello": hello, "method": "ssh"}, host=number)
@@ -209,9 +202,9 @@ def synthesise(
         agents = [Beats() for _ in ways]
         for beat in range(beats):
             payloads = [one.payload(next(way)) for one, way in zip(agents, ways, strict=True)]
-            wall = start + beat * interval_ns
+            wall = start + beat * SECOND
             for number in range(hosts):
-                frame = Frame("S", beat + 1, 10**12 + beat * interval_ns, wall + 50_000, payloads[number % len(ways)])
+                frame = Frame("S", beat + 1, 10**12 + beat * SECOND, wall + 50_000, payloads[number % len(ways)])
                 journal.frame(number, wall + 900_000, frame)
         for number in range(hosts):
             journal.frame(number, wall + 900_000, Frame("E", beats + 1, frame.mono, frame.wall, b""))

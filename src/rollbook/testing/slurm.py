@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rollbook.testing.lab.errors import LabCannot
+from rollbook.testing.lab.ground import LabCannot, find
 from rollbook.testing.lab.host import LabHost
 from rollbook.testing.lab.processes import Process, living
 from rollbook.testing.ports import free_ports
@@ -32,7 +32,6 @@ from rollbook.testing.ports import free_ports
 __all__ = ["SlurmLab"]
 
 PROGRAMS = {"munged": "munge", "slurmctld": "slurm-wlm", "slurmd": "slurm-wlm", "srun": "slurm-wlm"}
-SBIN = ":/usr/local/sbin:/usr/sbin:/sbin"
 SECONDS = 60.0  # a busy machine may need long
 # As few plugins as possible: no control groups, no accounting, nothing that needs the whole machine.
 CONFIG = """\
@@ -81,7 +80,7 @@ class SlurmLab:
     @staticmethod
     def missing() -> list[str]:
         """The programs that are missing, each with its package."""
-        lacking = [f"{name}: package {package}" for name, package in PROGRAMS.items() if _find(name) is None]
+        lacking = [f"{name}: package {package}" for name, package in PROGRAMS.items() if find(name) is None]
         return lacking if os.getuid() == 0 else [*lacking, "root: slurmd starts tasks as other users"]
 
     def __enter__(self) -> Self:
@@ -218,11 +217,7 @@ class SlurmLab:
         shutil.rmtree(self.directory)
 
 
-def _find(program: str) -> str | None:
-    return shutil.which(program, path=os.environ.get("PATH", "") + SBIN)
-
-
 def _found(program: str) -> str:
-    path = _find(program)
+    path = find(program)
     assert path is not None
     return path

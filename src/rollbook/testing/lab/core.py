@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -14,8 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from rollbook.testing.lab import processes
-from rollbook.testing.lab.errors import LabCannot
-from rollbook.testing.lab.ground import Ground, find_sshd
+from rollbook.testing.lab.ground import Ground, LabCannot, find
 from rollbook.testing.lab.init import INSIDE
 from rollbook.testing.lab.keys import server_config
 from rollbook.testing.lab.processes import Process
@@ -51,7 +49,7 @@ class Core:
         self._ground = ground
         self._place = place
         self._init = 0
-        self._servants: set[int] = set()
+        self._hanging: dict[str, int] = {}  # servers of file systems that never answer, by path
         self._touched = False
 
     def _as_new(self) -> None:
@@ -109,19 +107,11 @@ class Core:
         Its init, its listening sshd and the lab's own servers are left out; the sshd of a session is not.
         """
         members = self._members()
-        own = {self._init, self._listener(members), *self._servants}
+        own = {self._init, self._listener(members), *self._hanging.values()}
         return [(one.pid, one.cmdline) for one in members if one.pid not in own]
 
     def start_sshd(self) -> None:
         """Start sshd, and wait until it listens."""
-        self._launch_sshd()
-        self._wait_for_sshd()
-
-    @property
-    def _pid_file(self) -> Path:
-        return self.directory / "sshd.pid"
-
-    def _launch_sshd(self) -> None:
         inside = INSIDE if self._init else str(self.directory)
         # Any address: its own network namespace decides which there are.
         address = "0.0.0.0" if self._init else self.address  # noqa: S104
@@ -132,25 +122,20 @@ class Core:
         if os.getuid() == 0 and not self._init:
             # The root directory of sshd's unprivileged part, which is otherwise created at boot.
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-        sshd = find_sshd()
+        sshd = find("sshd")  # the full path, which it requires to restart itself
         assert sshd is not None
         argv = [sshd, "-f", f"{inside}/sshd_config", "-E", f"{inside}/sshd.log"]
         self._ground.ask("run", argv=self.entered(argv))
-
-    def _wait_for_sshd(self) -> None:
-        """It writes its process id once it listens."""
+        # It writes its process id once it listens.
         end = time.monotonic() + _SECONDS_TO_LISTEN
         while not self._pid_file.exists() or not self._pid_file.read_text():
             if time.monotonic() > end:
                 raise OSError(f"sshd of {self.name} does not listen: {self.log}")
             time.sleep(0.002)
 
-    def _stop_listening(self) -> None:
-        self._touched = True
-        if listener := self._listener():
-            os.kill(listener, signal.SIGKILL)
-            self._until_gone([listener])
-        self._pid_file.unlink(missing_ok=True)
+    @property
+    def _pid_file(self) -> Path:
+        return self.directory / "sshd.pid"
 
     def _listener(self, members: Sequence[Process] | None = None) -> int:
         """The process id, seen from outside, of the sshd that listens; 0 if there is none."""
@@ -201,10 +186,6 @@ class Core:
         self._touched = True
         if not self._init:
             raise LabCannot(f"{what} needs a host of its own namespaces: root with CAP_SYS_ADMIN")
-
-    def _need_program(self, name: str, package: str) -> None:
-        if not shutil.which(name):
-            raise LabCannot(f"needs the program {name}: package {package}")
 
 
 def _end(entered: subprocess.Popen[str]) -> None:

@@ -17,24 +17,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rollbook.testing.lab.errors import LabCannot
+from rollbook.errors import RollbookError
 from rollbook.testing.lab.processes import started
 
-__all__ = ["Ground", "find_sshd", "free_network", "missing_namespaces", "missing_programs"]
+__all__ = ["Ground", "LabCannot", "find", "free_network", "missing_namespaces", "missing_programs"]
 
 _PREFIX = "rollbook-lab-"
 
 
-def find_sshd() -> str | None:
-    """The full path of sshd, which sshd requires to restart itself; sbin is not in every user's PATH."""
-    return shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin")
+class LabCannot(RollbookError):
+    """This machine cannot do what was requested; the message names what is missing."""
+
+
+def find(program: str) -> str | None:
+    """The full path of a program; sbin is not in every user's PATH."""
+    return shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin")
 
 
 def missing_programs() -> list[str]:
     """Programs without which there is no lab of any kind, with the packages that hold them."""
-    found = {"sshd": find_sshd(), "ssh": shutil.which("ssh"), "ssh-keygen": shutil.which("ssh-keygen")}
     packages = {"sshd": "openssh-server", "ssh": "openssh-client", "ssh-keygen": "openssh-client"}
-    return [f"{name}: package {packages[name]}" for name, path in found.items() if path is None]
+    return [f"{name}: package {package}" for name, package in packages.items() if find(name) is None]
 
 
 def missing_namespaces() -> list[str]:

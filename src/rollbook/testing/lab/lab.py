@@ -23,7 +23,7 @@ from typing import Self
 
 from rollbook.testing.lab import ground
 from rollbook.testing.lab.core import Kind, Place
-from rollbook.testing.lab.errors import LabCannot
+from rollbook.testing.lab.ground import LabCannot
 from rollbook.testing.lab.host import LabHost
 from rollbook.testing.lab.keys import client_config, known_host, make_keys
 from rollbook.testing.ports import free_ports

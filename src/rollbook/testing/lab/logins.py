@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rollbook.testing.lab import relay as relay_program
 from rollbook.testing.lab.core import Core
-from rollbook.testing.lab.errors import LabCannot
+from rollbook.testing.lab.ground import LabCannot
 from rollbook.testing.lab.keys import make_keys
 
 __all__ = ["Logins"]
@@ -36,7 +36,11 @@ class Logins(Core):
 
     def close_port(self) -> None:
         """End the listening sshd: new connections are refused, open sessions go on."""
-        self._stop_listening()
+        self._touched = True
+        if listener := self._listener():
+            os.kill(listener, signal.SIGKILL)
+            self._until_gone([listener])
+        self._pid_file.unlink(missing_ok=True)
 
     def reject_keys(self) -> None:
         """From now on no key is accepted."""
@@ -45,7 +49,7 @@ class Logins(Core):
 
     def change_host_key(self) -> None:
         """Give the host a new key, while the client's known_hosts keeps the old one."""
-        self._stop_listening()
+        self.close_port()
         for name in ("host_key", "host_key.pub"):
             first = self.directory / f"first_{name}"
             if not first.exists():

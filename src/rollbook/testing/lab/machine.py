@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rollbook.testing.lab.core import Core, Place
-from rollbook.testing.lab.errors import LabCannot
-from rollbook.testing.lab.ground import Ground
+from rollbook.testing.lab.ground import Ground, LabCannot
 from rollbook.testing.lab.init import INSIDE
 
 __all__ = ["Machine"]
@@ -27,7 +27,6 @@ class Machine(Core):
     def __init__(self, ground: Ground, name: str, place: Place) -> None:
         super().__init__(ground, name, place)
         self._machine_id = uuid.uuid4().hex
-        self._hanging: dict[str, int] = {}
         self._as_new()
 
     def overlay(self, files: Mapping[str, str | bytes], *, mode: int = 0o644) -> None:
@@ -70,7 +69,8 @@ class Machine(Core):
     def loss(self, percent: float) -> None:
         """Drop this share of the packets that reach the host, until it boots; 0 ends it."""
         self._need_namespaces("loss")
-        self._need_program("nft", "nftables")
+        if not shutil.which("nft"):
+            raise LabCannot("needs the program nft: package nftables")
         rules = "table inet lab\ndelete table inet lab\n"
         if tenths := round(percent * 10):
             chance = f"numgen random mod 1000 <= {tenths - 1} drop"
@@ -90,14 +90,12 @@ class Machine(Core):
         if done.returncode != 0:
             raise OSError(f"cannot mount on {path}: {done.stderr.strip()}")
         self._hanging[path] = int(done.stdout)
-        self._servants.add(int(done.stdout))
 
     def unhang_mount(self, path: str) -> None:
         """End that file system: processes that wait for it get an error (ENOTCONN) and continue."""
         server = self._hanging.pop(path)
         os.kill(server, signal.SIGKILL)
         self._until_gone([server])
-        self._servants.discard(server)
         self.run(["umount", "--lazy", path], check=True)
 
     def reboot(self) -> None:
@@ -140,7 +138,6 @@ class Machine(Core):
     def _halt(self) -> None:
         self._ground.ask("halt", pid=self._init, port=self._port)
         self._hanging.clear()
-        self._servants.clear()
 
     def _back(self, path: str, content: str | bytes, mode: int = 0o644) -> str:
         """Write the file that stands for a path, in place, so that open readers see the change."""
