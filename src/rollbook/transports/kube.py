@@ -111,14 +111,17 @@ class Kube:
 
     async def call(self, words: Sequence[str], stdin: bytes = b"", *, check: bool = True) -> str:
         """Run kubectl to its end and return what it printed; raises `UsageError` or `NoHostReached`."""
-        output, ending = await _run(self.kubectl(*words), stdin)
+        try:
+            output, ending = await run_program(self.kubectl(*words), CALL_SECONDS, stdin)
+        except AgentFailed as error:
+            raise UsageError(f"{error}; --via kube needs kubectl") from error
         if check and ending.code != 0:
             raise explain_call(words[0], ending)
         return output if check else output + ending.stderr
 
     async def open(self, host: Host) -> Channel:
         """Create the node's pod, wait until it runs, and start the agent in it."""
-        state = _State.of(self)
+        state = loop_state(self, _State)
         try:
             node = await state.node(host.name)
             if node is None:
@@ -128,7 +131,8 @@ class Kube:
             pod = await state.create(node)
             try:
                 await state.running(pod)
-                return await _PodChannel.open(state, pod, self.exec_argv(pod), self.start_line())
+                line = agent.remote_command(self.python).encode() + b"\n"
+                return await _PodChannel.open(state, pod, self.exec_argv(pod), line)
             except BaseException:
                 await asyncio.shield(state.delete(pod))
                 raise
@@ -147,10 +151,6 @@ class Kube:
         shell = ["sh", "-c", 'IFS= read -r line; eval "$line"']
         where = ["-n", self.kube_namespace, pod, "-c", CONTAINER]
         return self.kubectl("exec", "-i", *where, "--", *clean, *enter, *shell)
-
-    def start_line(self) -> bytes:
-        """The line that starts the agent."""
-        return agent.remote_command(self.python).encode() + b"\n"
 
     def explain(self, host: Host, ending: Ending, heard: bytes) -> TransportError:
         """What kubectl or the node printed."""
@@ -216,13 +216,6 @@ def explain_call(what: str, ending: Ending) -> Exception:
         if re.search(pattern, ending.stderr):
             return kind(f"kubectl {what}: {line}; {advice}")
     return UsageError(f"kubectl {what}: {line}")
-
-
-async def _run(argv: Sequence[str], stdin: bytes) -> tuple[str, Ending]:
-    try:
-        return await run_program(argv, CALL_SECONDS, stdin)
-    except AgentFailed as error:
-        raise UsageError(f"{error}; --via kube needs kubectl") from error
 
 
 class _Node(msgspec.Struct, frozen=True):
@@ -304,11 +297,6 @@ class _State:
         self._polling = asyncio.Lock()
         self._creating: _Batch[dict[str, Any]] = _Batch(self._create)
         self._deleting: _Batch[str] = _Batch(self._delete)
-
-    @classmethod
-    def of(cls, transport: Kube) -> _State:
-        """The state of a transport in the running event loop."""
-        return loop_state(transport, cls)
 
     async def node(self, name: str) -> _Node | None:
         """The node of any of its names. The first call also deletes pods that earlier runs left behind."""

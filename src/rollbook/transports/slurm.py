@@ -101,11 +101,9 @@ class Slurm(Launcher):
         """A failed node is unreachable, an allocation that is not granted is refused."""
         if re.search(r"[Nn]ode failure|not responding|Unable to contact|Communication connection failure", message):
             return Unreachable
-        return (
-            Refused
-            if re.search(r"Unable to (allocate|create step)|[Ii]nvalid (job|account|part)", message)
-            else AgentFailed
-        )
+        if re.search(r"Unable to (allocate|create step)|[Ii]nvalid (job|account|part)", message):
+            return Refused
+        return AgentFailed
 
     def nodes(self) -> dict[str, str]:
         """The nodes of the allocation, each with its group in a heterogeneous job; empty outside of one."""
