@@ -27,7 +27,7 @@ import struct
 import time
 
 from rollbook.agent.archive import Archive
-from rollbook.agent.children import Child, is_stuck
+from rollbook.agent.children import Child, is_stuck, signal
 from rollbook.agent.item_program import kill_session
 from rollbook.agent.item_reader import SMALL, Item, ItemReader
 from rollbook.agent.outgoing import escaped, unescaped
@@ -35,11 +35,7 @@ from rollbook.agent.patience import MOST, is_busy, is_starved
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import signal
-
     from rollbook.agent.loop import Agent
-else:
-    import _signal as signal
 
 PARALLEL = 4  # items at a time
 GRACE = 3.0  # seconds after its timeout until a child that does not react is abandoned

@@ -8,10 +8,11 @@ import struct
 import time
 
 from rollbook.agent.dated import BLOCK, line_start, position
-from rollbook.agent.item_program import installed, kill_session, run_program
+from rollbook.agent.item_program import kill_session, run_program
 from rollbook.agent.matching import below
 from rollbook.agent.outgoing import BEFORE, Sink, Tail, escaped
 from rollbook.agent.patience import BUSY, Patience
+from rollbook.agent.reading import find_program, user_directories
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class ItemReader:
         """Whether one of the item's conditions holds; without any, always."""
         conditions = [part[1:] for part in self.item.parts if part[0] == "when"]
         for kind, what in conditions:
-            if kind == "command" and installed(what):
+            if kind == "command" and find_program(what, user_directories()):
                 return True
             if kind == "path" and any(os.path.exists(path) for path in self.matches(what)):
                 return True
