@@ -395,34 +395,27 @@ def _pod_problem(status: Mapping[str, Any]) -> str:
     return ""
 
 
-class _PodChannel:
+class _PodChannel(Pipe):
     """`kubectl exec` as the channel to an agent; closing it deletes the pod."""
 
-    def __init__(self, state: _State, pod: str, pipe: Pipe) -> None:
-        self._state, self._pod, self._pipe = state, pod, pipe
+    def __init__(self, state: _State, pod: str, argv: Sequence[str]) -> None:
+        super().__init__(argv)
+        self._state, self._pod = state, pod
 
     @classmethod
     async def open(cls, state: _State, pod: str, argv: Sequence[str], line: bytes) -> _PodChannel:
         """Start kubectl and send the line that starts the agent."""
-        pipe = Pipe(argv)
+        channel = cls(state, pod, argv)
         try:
-            await pipe.write(line)  # the agent is longer than what a pipe holds: this waits for kubectl
+            await channel.write(line)  # the agent is longer than what a pipe holds: this waits for kubectl
         except BaseException:
-            await asyncio.shield(pipe.close())
+            await asyncio.shield(Pipe.close(channel))  # the caller deletes the pod
             raise
-        return cls(state, pod, pipe)
-
-    async def read(self) -> bytes:
-        """The next bytes; empty when kubectl has ended."""
-        return await self._pipe.read()
-
-    async def write(self, data: bytes) -> None:
-        """Send orders."""
-        await self._pipe.write(data)
+        return channel
 
     async def close(self, grace: float = 0.0) -> Ending:
         """End kubectl, and with it the agent, and delete the pod."""
         try:
-            return await self._pipe.close(grace)
+            return await super().close(grace)
         finally:
             await asyncio.shield(self._state.delete(self._pod))
