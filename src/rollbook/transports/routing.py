@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import getpass
 import math
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -120,7 +119,7 @@ def explain_auto(options: Options, hosts: Sequence[Host]) -> str:
     if local == len(hosts):
         return ""
     counts = {
-        f"slurm for {count_text(inside, 'node')} of job {allocation(os.environ)}": inside,
+        f"slurm for {count_text(inside, 'node')} of job {allocation()}": inside,
         "local for this machine": local,
         f"ssh for {count_text(others, 'host')}": others,
     }
@@ -152,7 +151,7 @@ def _user_name() -> str:
 
 
 def _inside_allocation() -> bool:
-    return bool(allocation(os.environ) and shutil.which("srun"))
+    return bool(allocation() and shutil.which("srun"))
 
 
 def _allocated_nodes() -> frozenset[str]:
