@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from rollbook.protocol.command import CommandOrder
+from rollbook.protocol.command import command_order
 from rollbook.protocol.frames import Frame
 from rollbook.protocol.visit import parse_fields
 from tests.support.agents import HandAgent
@@ -27,7 +27,7 @@ def send(hand: HandAgent, *argv: str | bytes, seconds: float = 0.0, limit: int =
     """Order the agent to run a command."""
     assert hand.process.stdin is not None
     arguments = tuple(os.fsdecode(argument) for argument in argv)
-    hand.process.stdin.write(CommandOrder(arguments, seconds, limit).encode())
+    hand.process.stdin.write(command_order(arguments, seconds, limit))
 
 
 def stream(frames: list[Frame], name: bytes) -> bytes:

@@ -35,18 +35,15 @@ import os
 import select
 import sys
 import time
-import zlib
 
+from rollbook.agent.children import signal
 from rollbook.agent.loop import Agent
 from rollbook.agent.secure import Seal, derive, instance_of, line_code, same
-from rollbook.agent.wire import Out, binary, slurp, text
+from rollbook.agent.wire import Out, binary, slurp, text, unpack
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import signal
     import socket
-else:
-    import _signal as signal  # the C module: the enumerations of signal cost more than all other imports here
 
 CONNECT = 5.0  # seconds to connect to the collector
 AGREE = 20.0  # seconds for the other side to prove itself; many agents connect at once to a busy machine
@@ -170,13 +167,6 @@ def outlive() -> None:
             os._exit(status >> 8)
         killed = killed or bool(pid)
     os._exit(0)
-
-
-def unpack(orders: str) -> bytes:
-    """Orders from argv, packed like the agent itself."""
-    from binascii import a2b_base64
-
-    return zlib.decompress(a2b_base64(orders))
 
 
 def launched(spec: str, orders: str) -> Agent:

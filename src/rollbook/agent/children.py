@@ -8,7 +8,7 @@ from rollbook.agent.wire import slurp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import signal
+    import signal as signal  # noqa: PLC0414 - other modules import it from here
 
     from rollbook.agent.loop import Agent
 else:
@@ -94,7 +94,11 @@ class Child:
         else:
             self.close(fd)
             if not self.fds:
-                self.end()
+                self.output_closed()
+
+    def output_closed(self) -> None:
+        """Called when the process has closed its output, which most do when they end."""
+        self.end()
 
     def close(self, fd: int) -> None:
         os.close(fd)
@@ -144,6 +148,6 @@ def exec_program(argv: "list[str]", out: int, err: int) -> None:
     env = dict(os.environ, PATH=os.environ.get("PATH", "") + PATH, LC_ALL="C", LANG="C")
     try:
         # Not execvpe: it imports a module in every child to search PATH.
-        os.execve(find_program(argv[0], PATH.split(":")[1:] + user_directories()) or argv[0], argv, env)
+        os.execve(find_program(argv[0], user_directories()) or argv[0], argv, env)
     except OSError as error:
         os.write(2, status_of(error).encode())

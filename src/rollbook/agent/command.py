@@ -3,21 +3,16 @@
 import os
 import time
 
-from rollbook.agent.children import Child
+from rollbook.agent.children import Child, signal
 from rollbook.agent.wire import lines_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import signal
-
     from rollbook.agent.loop import Agent
-else:
-    import _signal as signal  # the C module: the enumerations of signal cost more than all other imports here
 
 PIECE = 1 << 16  # bytes of output that are sent at once
-GATHERED = (
-    0.05  # seconds for which output is gathered: a command that prints line by line does not send a frame for each
-)
+# Seconds for which output is gathered: a command that prints line by line does not send a frame for each.
+GATHERED = 0.05
 FIRST_CHECK = 0.002  # seconds until the command is expected to end after it closed its output
 CHECKED = 0.2  # seconds between two checks whether the command has ended while others hold its output open
 LINGER = 2.0  # seconds for which output of processes that outlive the command is taken
@@ -64,15 +59,8 @@ class Command(Child):
             os.write(2, b"cannot run %s: %s\n" % (self.argv[0], (error.strerror or "").encode()))
             os._exit(127 if isinstance(error, FileNotFoundError) else 126)
 
-    def readable(self, fd: int) -> None:
-        piece = os.read(fd, PIECE)
-        self.fds[fd] += piece
-        if piece:
-            self.progress()
-            return
-        self.close(fd)
-        if not self.fds:  # it has ended or goes on without output
-            self.due = 0.0
+    def output_closed(self) -> None:
+        self.due = 0.0  # it has ended or goes on without output
 
     def progress(self) -> None:
         self.due = min(self.due, time.monotonic() + GATHERED)

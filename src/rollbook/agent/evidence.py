@@ -27,19 +27,15 @@ import struct
 import time
 
 from rollbook.agent.archive import Archive
-from rollbook.agent.children import Child, is_stuck
+from rollbook.agent.children import Child, is_stuck, signal
 from rollbook.agent.item_program import kill_session
 from rollbook.agent.item_reader import SMALL, Item, ItemReader
-from rollbook.agent.outgoing import escaped, unescaped
+from rollbook.agent.outgoing import unescaped
 from rollbook.agent.patience import MOST, is_busy, is_starved
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import signal
-
     from rollbook.agent.loop import Agent
-else:
-    import _signal as signal
 
 PARALLEL = 4  # items at a time
 GRACE = 3.0  # seconds after its timeout until a child that does not react is abandoned
@@ -103,7 +99,8 @@ class Collection:
                 return
             self.items.pop(0)
             if late or self.left < LEAST:
-                self.done(item, "not-read", 0.0, "the %s limit of this node was reached" % ("time" if late else "size"))
+                note = "the %s limit of this node was reached" % ("time" if late else "size")
+                self.send(item.done("not-read", 0.0, note))
                 continue
             item.limit = min(item.limit, self.left)
             self.left -= item.limit
@@ -117,10 +114,6 @@ class Collection:
             self.archive.take(payload)
         else:
             self.agent.out.frame(b"I", payload)
-
-    def done(self, item: Item, status: str, seconds: float, note: str = "") -> None:
-        head = "%s\t-\tdone\t%s\t%d\t" % (item.number, status, seconds * 1e6)
-        self.send(head.encode() + escaped(note))
 
 
 class ItemChild(Child):
@@ -171,12 +164,12 @@ class ItemChild(Child):
             Child.end(self, timed_out)
 
     def finished(self, timed_out: bool) -> None:
-        seconds = time.monotonic() - self.began
         if not self.reported:
             stuck = timed_out and is_stuck(self.pid)
             killed = "killed" if timed_out else "the reading process died"
             note = "stuck in the kernel, abandoned" if stuck else killed
-            self.collection.done(self.item, "timed-out" if timed_out else "failed", seconds, note)
+            status = "timed-out" if timed_out else "failed"
+            self.collection.send(self.item.done(status, time.monotonic() - self.began, note))
         self.collection.running -= 1
         self.collection.left += max(0, self.item.limit - self.sent)
         self.collection.fill()

@@ -4,25 +4,17 @@ import os
 import select
 import time
 
-from rollbook.agent.children import exec_program, is_stuck
+from rollbook.agent.children import exec_program, is_stuck, signal
 from rollbook.agent.dated import BLOCK, TimeWindow
 from rollbook.agent.outgoing import Sink, Tail, quoted
-from rollbook.agent.reading import PATH, find_program, user_directories
+from rollbook.agent.reading import find_program, user_directories
 from rollbook.agent.wire import slurp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import signal
     from collections.abc import Iterator
 
     from rollbook.agent.item_reader import ItemReader
-else:
-    import _signal as signal
-
-
-def installed(name: str) -> str:
-    """The path of a program; empty if the host does not have it."""
-    return find_program(name, PATH.split(":")[1:] + user_directories())
 
 
 def kill_session(session: int, *spared: int) -> None:
@@ -45,7 +37,7 @@ def kill_session(session: int, *spared: int) -> None:
 
 def run_program(reader: "ItemReader", argv: "list[str]", allowed: int) -> bool:
     """Send a program's output, stdout and stderr together; returns whether it succeeded and printed something."""
-    if not installed(argv[0]):
+    if not find_program(argv[0], user_directories()):
         reader.note("absent", "%s: not installed" % argv[0])
         return False
     is_shell = argv[:2] == ["/bin/sh", "-c"]
@@ -84,9 +76,8 @@ def run_program(reader: "ItemReader", argv: "list[str]", allowed: int) -> bool:
     if timed_out:
         time.sleep(0.05)
         stuck = exit_status(pid) is None and is_stuck(pid)
-        reader.note(
-            "timed-out", source[:80] + (": stuck in the kernel, abandoned" if stuck else reader.late_note(": killed"))
-        )
+        why = ": stuck in the kernel, abandoned" if stuck else reader.late_note(": killed")
+        reader.note("timed-out", source[:80] + why)
     elif before or cut:
         reader.found.append("truncated")
     sink.end(before, -1 if cut or timed_out else 0, code)

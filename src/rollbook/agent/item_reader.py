@@ -8,10 +8,11 @@ import struct
 import time
 
 from rollbook.agent.dated import BLOCK, line_start, position
-from rollbook.agent.item_program import installed, kill_session, run_program
+from rollbook.agent.item_program import kill_session, run_program
 from rollbook.agent.matching import below
 from rollbook.agent.outgoing import BEFORE, Sink, Tail, escaped
 from rollbook.agent.patience import BUSY, Patience
+from rollbook.agent.reading import find_program, user_directories
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,6 +47,11 @@ class Item:
 
     def all(self, word: str) -> "list[str]":
         return [part[1] for part in self.parts if part[0] == word]
+
+    def done(self, status: str, seconds: float, note: str) -> bytes:
+        """The message that the item is finished."""
+        head = "%s\t-\tdone\t%s\t%d\t" % (self.number, status, seconds * 1e6)
+        return head.encode() + escaped(note)
 
 
 class ItemReader:
@@ -92,9 +98,7 @@ class ItemReader:
         status = min(self.found, key=WORST_FIRST.index) if self.found else "absent"
         if status == "absent" and self.files:
             status = "complete"
-        took = (time.monotonic() - self.began) * 1e6
-        head = "%s\t-\tdone\t%s\t%d\t" % (self.item.number, status, took)
-        self.send(head.encode() + escaped("; ".join(self.notes)[:400]))
+        self.send(self.item.done(status, time.monotonic() - self.began, "; ".join(self.notes)[:400]))
 
     def note(self, status: str, why: str) -> None:
         self.found.append(status)
@@ -105,7 +109,7 @@ class ItemReader:
         """Whether one of the item's conditions holds; without any, always."""
         conditions = [part[1:] for part in self.item.parts if part[0] == "when"]
         for kind, what in conditions:
-            if kind == "command" and installed(what):
+            if kind == "command" and find_program(what, user_directories()):
                 return True
             if kind == "path" and any(os.path.exists(path) for path in self.matches(what)):
                 return True
@@ -180,13 +184,13 @@ class ItemReader:
             if not any(fnmatch.fnmatchcase(path, other.replace("**", "*")) for other in excluded):
                 yield path
 
-    def failed(self, path: str, error: OSError, named: bool) -> None:
+    def failed(self, path: str, error: OSError) -> None:
         reason = os.strerror(error.errno or 0)
         if error.errno in (1, 13):
             self.note("denied", "%s: %s" % (path, reason))
         elif error.errno not in (2, 20, 6, 19):
             self.note("failed", "%s: %s" % (path, reason))
-        elif named:
+        else:
             self.found.append("absent")
 
     def open(self, path: str) -> int:
@@ -204,20 +208,17 @@ class ItemReader:
     def read_file(self, path: str, allowed: int) -> None:
         try:
             fd = self.open(path)
-        except OSError as error:
-            self.failed(path, error, named=True)
-            return
-        try:
-            if is_kernel(path):
-                self.read_stream(fd, path, allowed)
-            else:
-                self.read_part(fd, path, allowed)
+            try:
+                if is_kernel(path):
+                    self.read_stream(fd, path, allowed)
+                else:
+                    self.read_part(fd, path, allowed)
+            finally:
+                os.close(fd)
         except OSError as error:
             if error.errno == 32:
                 raise
-            self.failed(path, error, named=True)
-        finally:
-            os.close(fd)
+            self.failed(path, error)
 
     def read_part(self, fd: int, path: str, allowed: int) -> None:
         """The part of a file that is in the time window and within the limit."""

@@ -11,7 +11,7 @@ from rollbook.agent.command import Command
 from rollbook.agent.once import Plain, Reading, Walk
 from rollbook.agent.source import Source, max_open
 from rollbook.agent.steady import Loop, Reader
-from rollbook.agent.wire import QUEUE_LIMIT, SHORTAGES, VERSION, Out, lines_of, now, slurp
+from rollbook.agent.wire import QUEUE_LIMIT, SHORTAGES, VERSION, Out, lines_of, now, slurp, unpack
 
 TYPE_CHECKING = False  # importing typing is too expensive on every host
 if TYPE_CHECKING:
@@ -161,9 +161,7 @@ class Agent:
         elif word == "stop":
             self.ending = time.monotonic() + 0.5
         elif word == "extend":
-            from binascii import a2b_base64
-
-            exec(zlib.decompress(a2b_base64(rest[0])), globals())  # noqa: S102 - orders may run any program anyway
+            exec(unpack(rest[0]), globals())  # noqa: S102 - orders may run any program anyway
             self.extension = globals()["extend"](self)
         elif self.extension:
             self.extension.obey(word, rest)

@@ -12,13 +12,12 @@ def below(base: str, parts: "list[str]") -> "Iterator[str]":
     """Paths below a directory that match the parts of a pattern."""
     part, rest = parts[0], parts[1:]
     if part == "**":
-        for one in below(base, rest) if rest else ():
-            yield one
+        if rest:
+            yield from below(base, rest)
         for name, is_directory in listed(base):
             path = os.path.join(base, name)
             if is_directory:
-                for one in below(path, parts):
-                    yield one
+                yield from below(path, parts)
             elif not rest:
                 yield path
         return
@@ -27,8 +26,7 @@ def below(base: str, parts: "list[str]") -> "Iterator[str]":
         if not rest and os.path.lexists(path):
             yield path
         elif rest and os.path.isdir(path):
-            for one in below(path, rest):
-                yield one
+            yield from below(path, rest)
         return
     for name, is_directory in listed(base):
         if fnmatch.fnmatchcase(name, part) and (part[0] == "." or name[0] != "."):
@@ -36,8 +34,7 @@ def below(base: str, parts: "list[str]") -> "Iterator[str]":
             if not rest:
                 yield path
             elif is_directory or os.path.isdir(path):  # a link that a single `*` matches is followed, as in /sys/class
-                for one in below(path, rest):
-                    yield one
+                yield from below(path, rest)
 
 
 def listed(directory: str) -> "list[tuple[str, bool]]":

@@ -5,7 +5,7 @@ import struct
 import time
 
 from rollbook.agent.children import UNSTARTED, Child, exec_program
-from rollbook.agent.reading import PATH, Tree, find_program, mounts, page, read_space, truncated_page, user_directories
+from rollbook.agent.reading import Tree, find_program, mounts, page, read_space, truncated_page, user_directories
 from rollbook.agent.source import Source
 from rollbook.agent.wire import now
 
@@ -161,16 +161,15 @@ class Reading:
         self.programs = [argv for ask in source.asks for argv in argvs(ask)]
         self.files = [Files(self)] if source.does("read", "link", "env") else []
         self.mounts = [Mount(self, path) for path in mounts()] if source.does("space") else []
-        self.pending = (
-            len(self.programs) + len(self.files) + len(self.mounts) + 1
-        )  # and one until all programs are started
+        # And one until all programs are started.
+        self.pending = len(self.programs) + len(self.files) + len(self.mounts) + 1
 
     def begin(self) -> None:
         """Start the programs."""
         self.clocks = now()
         for argv in self.programs:
             # Starting a child only to find that the program does not exist is too expensive.
-            if user_directories() or find_program(argv[0], PATH.split(":")[1:]):
+            if user_directories() or find_program(argv[0], []):
                 Program(self.agent, self, argv)
             else:
                 self.add(page(" ".join(argv), "absent"), "absent")

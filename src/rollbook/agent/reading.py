@@ -8,9 +8,8 @@ from rollbook.agent.wire import SHORTAGES, note_shortage, slurp
 
 FILES = 8192  # files one wildcard may match
 STEP = 1 << 14  # bytes per read: the allocator gets larger buffers from the kernel every time
-PATH = (
-    ":/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin:/usr/games"  # the last is in PATH of Debian's logins
-)
+# The last is in PATH of Debian's logins.
+PATH = ":/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin:/usr/games"
 STATUS = {
     errno.ENOENT: "absent",
     errno.ENOTDIR: "absent",
@@ -165,8 +164,9 @@ def failed_page(path: str, error: OSError) -> bytes:
     return page(path, status_of(error), SHORTAGES.get(error.errno or 0, b""))
 
 
-def find_program(program: str, directories: "list[str]") -> str:
-    """The path of a program in one of the directories, or an empty string."""
+def find_program(program: str, more: "list[str]") -> str:
+    """The path of a program in one of the system's directories, or in `more`; an empty string if there is none."""
+    directories = PATH.split(":")[1:] + more
     found = [path + "/" + program for path in directories if os.access(path + "/" + program, os.X_OK)]
     return program if "/" in program else found[0] if found else ""
 

@@ -17,10 +17,12 @@ from rollbook.agent.spans import BLOCK_SCALAR, MANIFEST, Span, follow_manifest, 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from re import Match, Pattern
 
     from rollbook.agent.spans import Manifest
 
+    Bounds = Callable[[bytes, Match[bytes], bool], tuple[int, int, bytes]]
     State = tuple[int, Span | None, int, Manifest | None]
 
 LONGEST_LINE = 1 << 20  # bytes; a longer line is redacted in pieces
@@ -342,8 +344,8 @@ class Redactor:
                 text = self.replace(rule, pattern, text)
         if b"Secret" in text and SECRET_OBJECT.search(text):
             text = self.redact_object(text)
-        text = self.redact_settings(text)
-        return self.redact_options(text) if b" -" in text or text[:1] == b"-" else text
+        text = self.redact_named("setting", SETTING, value_bounds, text)
+        return self.redact_named("option", OPTION, argument_bounds, text) if b" -" in text or text[:1] == b"-" else text
 
     def replace(self, rule: str, pattern: "Pattern[bytes]", text: bytes) -> bytes:
         """Replace the group `s` wherever a pattern matches."""
@@ -358,37 +360,20 @@ class Redactor:
 
         return pattern.sub(marked, text)
 
-    def redact_settings(self, text: bytes) -> bytes:
-        """Replace the values of secret settings."""
-        parts, done, position = [], 0, 0
-        found = SETTING.search(text)
-        while found:
-            position = found.end(1)
-            name = found.group(1).decode("ascii")
-            if is_secret_name(name):
-                start, end, quote = value_bounds(text, found, is_vague(name))
-                secret = text[start:end]
-                if end > start and self.is_value(name, secret):
-                    parts += [text[done:start], quote, self.mark("setting", secret, text, start), quote]
-                    done = position = end
-            found = SETTING.search(text, position)
-        return b"".join(parts) + text[done:]
-
-    def redact_options(self, text: bytes) -> bytes:
-        """Replace the arguments of secret options: `--password x`."""
+    def redact_named(self, rule: str, pattern: "Pattern[bytes]", bounds: "Bounds", text: bytes) -> bytes:
+        """Replace the values of secret settings, `password=x`, or the arguments of secret options, `--password x`."""
         parts, done = [], 0
-        found = OPTION.search(text)
+        found = pattern.search(text)
         while found:
             position = found.end(1)
             name = found.group(1).decode("ascii")
             if is_secret_name(name):
-                value = QUOTED.match(text, found.end()) or OPTION_VALUE.match(text, found.end())
-                secret = value.group(value.lastindex or 0) if value else b""
-                if value and secret and self.is_value(name, secret):
-                    start = value.start(value.lastindex or 0)
-                    parts += [text[done:start], self.mark("option", secret, text, start)]
-                    done = position = start + len(secret)
-            found = OPTION.search(text, position)
+                start, end, quote = bounds(text, found, is_vague(name))
+                secret = text[start:end]
+                if secret and self.is_value(name, secret):
+                    parts += [text[done:start], quote, self.mark(rule, secret, text, start), quote]
+                    done = position = end
+            found = pattern.search(text, position)
         return b"".join(parts) + text[done:]
 
     def is_value(self, name: str, value: bytes) -> bool:
@@ -488,12 +473,18 @@ def opens(line: bytes) -> bool:
     return b"PRIVATE KEY" in line or MANIFEST.match(line) is not None or opened(line) is not None
 
 
+def argument_bounds(text: bytes, found: "Match[bytes]", _vague: bool) -> "tuple[int, int, bytes]":
+    """As `value_bounds`, for the argument of an option."""
+    value = QUOTED.match(text, found.end()) or OPTION_VALUE.match(text, found.end())
+    return (*value.span(value.lastindex or 0), b"") if value else (0, 0, b"")
+
+
 def value_bounds(text: bytes, found: "Match[bytes]", vague: bool) -> "tuple[int, int, bytes]":
     """Start and end of the value of a setting, and the quotes that a mark needs there."""
     start = found.end()
     quoted = QUOTED.match(text, start)
     if quoted:
-        return quoted.start(quoted.lastindex or 0), quoted.end(quoted.lastindex or 0), b""
+        return (*quoted.span(quoted.lastindex or 0), b"")
     separator = found.group(2)
     if separator.rstrip().endswith(b">") and b"=" not in separator:  # XML
         end = text.find(b"<", start)

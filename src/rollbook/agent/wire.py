@@ -63,6 +63,13 @@ def lines_of(facts: "list[tuple[str, object]]") -> bytes:
     return "".join("%s=%s\n" % fact for fact in facts).encode("utf-8", "surrogateescape")
 
 
+def unpack(packed: str) -> bytes:
+    """What is packed into one argument or order, as the agent itself."""
+    from binascii import a2b_base64
+
+    return zlib.decompress(a2b_base64(packed))
+
+
 def binary(kind: bytes, seq: int, mono: int, wall: int, payload: bytes) -> bytes:
     """A frame for a channel that only the agent writes to."""
     rest = struct.pack(">cIQQ", kind, seq, mono, wall)

@@ -38,7 +38,7 @@ from rollbook.bundle.summary import Archive
 from rollbook.bundle.summary import Delivery as Mode
 from rollbook.collect.session import Session
 from rollbook.errors import AgentFailed, RollbookError
-from rollbook.protocol.command import CommandOrder, output_of
+from rollbook.protocol.command import command_order, output_of
 from rollbook.protocol.frames import Frame
 from rollbook.protocol.visit import to_int
 
@@ -232,7 +232,7 @@ class Parcel:
             'umask 077; d=$(mktemp -d) || exit; trap \'rm -rf "$d"\' EXIT; cd "$d" && '
             f"aws s3 cp --only-show-errors {script} {NAME} && {settings} sh {NAME}"
         )
-        await session.execute(CommandOrder(("sh", "-c", command), seconds, MAX_OUTPUT).encode())
+        await session.execute(command_order(("sh", "-c", command), seconds, MAX_OUTPUT))
         status, timed_out = session.command_end.get("status", ""), session.command_end.get("timed_out") == "1"
         lines = [line[:LONGEST_LINE] for line in _masked(self._output).splitlines()]
         self.tail = "\n".join(lines[-TAIL:])

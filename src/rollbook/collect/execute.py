@@ -6,13 +6,14 @@ import asyncio
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
+from typing import Unpack
 
 from rollbook.collect.budget import Budget, Meter
-from rollbook.collect.gather import INTERRUPTED, ProgressOf, conclude, fan_out, timeout_reason
+from rollbook.collect.gather import INTERRUPTED, FanOut, conclude, fan_out, timeout_reason
 from rollbook.collect.session import SILENCE, Session
 from rollbook.errors import AgentFailed, TimedOut, UsageError
 from rollbook.hosts import Host
-from rollbook.protocol.command import CommandOrder, output_of
+from rollbook.protocol.command import command_order, output_of
 from rollbook.protocol.frames import Frame
 from rollbook.protocol.plan import Plan
 from rollbook.protocol.visit import agent_name, to_int
@@ -59,7 +60,7 @@ class Command:
 
     def order(self) -> bytes:
         """The order for the agent."""
-        return CommandOrder(self.argv, self.timeout or 0.0, self.max_output).encode()
+        return command_order(self.argv, self.timeout or 0.0, self.max_output)
 
 
 async def execute(
@@ -67,22 +68,15 @@ async def execute(
     route: Route,
     command: Command,
     *,
-    timeout: float = 60.0,
-    fanout: int = 64,
-    progress: ProgressOf[CommandResult] | None = None,
     on_output: OnOutput | None = None,
-    stop: asyncio.Event | None = None,
-    fallback: Route | None = None,
+    **options: Unpack[FanOut[CommandResult]],
 ) -> list[CommandResult]:
-    """Run the command on all hosts, `fanout` at a time; returns one result per host, in order.
+    """Run the command on all hosts; returns one result per host, in order. For the options see `fan_out`.
 
     `timeout` is the time to reach a host and start the agent. When `stop` is set, the commands are killed. A command
     that was started on a host is never started again.
     """
-    visitor = _CommandVisitor(command, on_output)
-    return await fan_out(
-        hosts, route, visitor, timeout=timeout, fanout=fanout, progress=progress, stop=stop, fallback=fallback
-    )
+    return await fan_out(hosts, route, _CommandVisitor(command, on_output), **options)
 
 
 class _CommandVisitor:

@@ -7,7 +7,7 @@ import contextlib
 import datetime as dt
 import time
 from collections.abc import Coroutine, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypedDict, TypeVar, Unpack
 
 from rollbook.collect.backoff import busy_pauses
 from rollbook.collect.file_limit import raise_limit
@@ -22,7 +22,7 @@ from rollbook.transports.base import Route, Transport
 from rollbook.transports.launcher import launched, launching
 
 __all__ = [
-    "INTERRUPTED", "Conclusion", "HostOutcome", "Progress", "ProgressOf", "Result", "conclude", "fan_out", "gather",
+    "INTERRUPTED", "Conclusion", "FanOut", "HostOutcome", "Progress", "Result", "conclude", "fan_out", "gather",
     "greet_and_read", "read_host", "result_of", "timeout_reason",
 ]  # fmt: skip
 
@@ -63,21 +63,11 @@ class Visitor(Protocol[Result_co]):
         """The orders for agents that cannot be sent any."""
 
 
-class Progress(Protocol):
-    """Called when a host is started and when it is done; must not raise."""
-
-    def begun(self, host: Host) -> None:
-        """The collector starts to connect to the host."""
-
-    def done(self, result: HostResult) -> None:
-        """The host is finished, with or without success."""
-
-
 Done_contra = TypeVar("Done_contra", bound=HostOutcome, contravariant=True)
 
 
 class ProgressOf(Protocol[Done_contra]):
-    """As `Progress`, for any kind of result."""
+    """Called when a host is started and when it is done; must not raise."""
 
     def begun(self, host: Host) -> None:
         """The collector starts to connect to the host."""
@@ -86,27 +76,29 @@ class ProgressOf(Protocol[Done_contra]):
         """The host is finished, with or without success."""
 
 
+Progress = ProgressOf[HostResult]
+
+
+class FanOut(TypedDict, Generic[Result], total=False):
+    """The options of `fan_out`."""
+
+    timeout: float
+    fanout: int
+    progress: ProgressOf[Result] | None
+    stop: asyncio.Event | None
+    fallback: Route | None
+
+
 class _Quiet:
     def begun(self, host: Host) -> None: ...
     def done(self, result: HostOutcome) -> None: ...
 
 
 async def gather(
-    hosts: Sequence[Host],
-    route: Route,
-    plan: Plan,
-    *,
-    timeout: float = 60.0,
-    fanout: int = 64,
-    progress: Progress | None = None,
-    stop: asyncio.Event | None = None,
-    fallback: Route | None = None,
+    hosts: Sequence[Host], route: Route, plan: Plan, **options: Unpack[FanOut[HostResult]]
 ) -> list[HostResult]:
-    """Read the plan on all hosts, `fanout` at a time; returns one result per host, in order; see `fan_out`."""
-    visitor = _PlanVisitor(plan)
-    return await fan_out(
-        hosts, route, visitor, timeout=timeout, fanout=fanout, progress=progress, stop=stop, fallback=fallback
-    )
+    """Read the plan on all hosts; returns one result per host, in order. For the options see `fan_out`."""
+    return await fan_out(hosts, route, _PlanVisitor(plan), **options)
 
 
 class _PlanVisitor:

@@ -7,10 +7,9 @@ import contextlib
 import time
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
-from rollbook.collect.gather import Progress
-from rollbook.collect.streams import Streams
+from rollbook.collect.streams import StreamOptions, Streams
 from rollbook.errors import RecordError
 from rollbook.hosts import Host
 from rollbook.journal.writer import Journal
@@ -28,7 +27,7 @@ class Recorder:
 
     The journal is flushed every half second and synced every two. If it cannot be written, for example because the disk
     is full, the recording ends, `broken` holds the reason, and the wrapped command continues; what was written stays
-    valid. `progress` is called for each host's start facts; `budget_factor` multiplies what each host may send.
+    valid. For the options see `Streams`.
     """
 
     def __init__(
@@ -40,11 +39,7 @@ class Recorder:
         *,
         interval: float | None,  # seconds; 0 for facts alone, None for one that grows with the run
         about: dict[str, Any],
-        timeout: float = 60.0,
-        fanout: int = 64,
-        fallback: Route | None = None,
-        progress: Progress | None = None,
-        budget_factor: float = 1.0,
+        **options: Unpack[StreamOptions],
     ) -> None:
         self.broken = ""
         now = time.time_ns()
@@ -60,18 +55,7 @@ class Recorder:
             **about,
         }
         self.journal = Journal(raw, begin)
-        self._streams = Streams(
-            self.journal,
-            hosts,
-            route,
-            plan,
-            schedule=schedule,
-            timeout=timeout,
-            fanout=fanout,
-            fallback=fallback,
-            progress=progress,
-            budget_factor=budget_factor,
-        )
+        self._streams = Streams(self.journal, hosts, route, plan, schedule=schedule, **options)
         self._writer: asyncio.Task[None] | None = None
         self._ended = False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Self
+from typing import Self, TypedDict
 
 from rollbook.collect.budget import Budget
 from rollbook.collect.file_limit import raise_limit
@@ -16,7 +16,17 @@ from rollbook.protocol.plan import Plan
 from rollbook.transports.base import Route
 from rollbook.transports.launcher import launched, launching
 
-__all__ = ["Streams"]
+__all__ = ["StreamOptions", "Streams"]
+
+
+class StreamOptions(TypedDict, total=False):
+    """The options of `Streams` that do not depend on what is sampled."""
+
+    timeout: float
+    fanout: int
+    fallback: Route | None
+    progress: Progress | None
+    budget_factor: float
 
 
 class Streams:

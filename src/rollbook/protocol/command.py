@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Sequence
 
 from rollbook.protocol.frames import Frame
 
-__all__ = ["CommandOrder", "output_of"]
+__all__ = ["command_order", "output_of"]
 
 
-@dataclasses.dataclass(frozen=True)
-class CommandOrder:
-    """The arguments, the seconds after which the command is killed (0: never), and the bytes of output to send."""
+def command_order(argv: Sequence[str], seconds: float, limit: int) -> bytes:
+    """The order line: the command is killed after `seconds` (0: never) and may send `limit` bytes of output.
 
-    argv: tuple[str, ...]
-    seconds: float
-    limit: int
-
-    def encode(self) -> bytes:
-        """The order line: in arguments, tab, newline and backslash are escaped."""
-        words = (word.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n") for word in self.argv)
-        milliseconds = max(1, round(self.seconds * 1000)) if self.seconds else 0
-        return (
-            "\t".join(("exec", str(milliseconds), str(self.limit), *words)).encode("utf-8", "surrogateescape") + b"\n"
-        )
+    In arguments, tab, newline and backslash are escaped.
+    """
+    words = (word.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n") for word in argv)
+    milliseconds = max(1, round(seconds * 1000)) if seconds else 0
+    return "\t".join(("exec", str(milliseconds), str(limit), *words)).encode("utf-8", "surrogateescape") + b"\n"
 
 
 def output_of(frame: Frame) -> tuple[bool, bytes]:

@@ -57,7 +57,7 @@ U32 = 1 << 32
 SELDOM = 10.0  # seconds, as the agent has it
 
 
-class Facts(msgspec.Struct, kw_only=False, omit_defaults=True):
+class Facts(msgspec.Struct, omit_defaults=True):
     """Typed values of one source, or one row of a source that gives a table."""
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from rollbook.sources.base import Facts, Glob, Pages, columns, counter, gauge
-from rollbook.sources.text import fields_of, integer, lines_of
+from rollbook.sources.text import fields_of, integer, last_part, lines_of
 
 FILES = ("cpu.stat", "cpuacct.usage", "memory.current", "memory.usage_in_bytes", "memory.events", "io.stat")
 
@@ -35,22 +35,19 @@ def parse(pages: Pages) -> CgroupStat:
     """The files of one cgroup directory per hierarchy."""
     stat = CgroupStat()
     for path, text in pages.items():
-        _add(stat, path.rpartition("/")[2], text.strip())
+        file = last_part(path)
+        if file == "cpu.stat":
+            _cpu(stat, {name: integer(value) for name, value in fields_of(text).items()})
+        elif file == "cpuacct.usage":
+            stat.cpu_usage_us = integer(text.strip()) // 1000
+        elif file in ("memory.current", "memory.usage_in_bytes"):
+            stat.memory_bytes = integer(text.strip())
+        elif file == "memory.events":
+            stat.memory_events = {name: integer(value) for name, value in fields_of(text).items()}
+        elif file == "io.stat":
+            for line in lines_of(text):
+                _io(stat, *line.split())
     return stat
-
-
-def _add(stat: CgroupStat, file: str, text: str) -> None:
-    if file == "cpu.stat":
-        _cpu(stat, {name: integer(value) for name, value in fields_of(text).items()})
-    elif file == "cpuacct.usage":
-        stat.cpu_usage_us = integer(text) // 1000
-    elif file in ("memory.current", "memory.usage_in_bytes"):
-        stat.memory_bytes = integer(text)
-    elif file == "memory.events":
-        stat.memory_events = {name: integer(value) for name, value in fields_of(text).items()}
-    elif file == "io.stat":
-        for line in lines_of(text):
-            _io(stat, *line.split())
 
 
 def _cpu(stat: CgroupStat, values: dict[str, int]) -> None:

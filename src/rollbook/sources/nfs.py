@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
@@ -54,7 +53,7 @@ class NfsMount(Facts):
     volatile_options: Annotated[list[str], info()] = msgspec.field(default_factory=list)
 
 
-def nfs_mounts(text: str) -> Iterator[tuple[str, str, list[str]]]:
+def nfs_mounts(text: str) -> list[tuple[str, str, list[str]]]:
     """Mount point, export and statistics lines of each NFS mount; a later mount hides an earlier one."""
     seen: dict[str, tuple[str, list[str]]] = {}
     lines: list[str] = []
@@ -66,8 +65,7 @@ def nfs_mounts(text: str) -> Iterator[tuple[str, str, list[str]]]:
         lines = []
         if mount[3] in ("nfs", "nfs4"):
             seen[unescape(mount[2])] = (unescape(mount[1] or ""), lines)
-    for place, (export, found) in seen.items():
-        yield place, export, found
+    return [(place, export, found) for place, (export, found) in seen.items()]
 
 
 def parse(text: str) -> list[NfsMount]:

@@ -111,14 +111,17 @@ class Kube:
 
     async def call(self, words: Sequence[str], stdin: bytes = b"", *, check: bool = True) -> str:
         """Run kubectl to its end and return what it printed; raises `UsageError` or `NoHostReached`."""
-        output, ending = await _run(self.kubectl(*words), stdin)
+        try:
+            output, ending = await run_program(self.kubectl(*words), CALL_SECONDS, stdin)
+        except AgentFailed as error:
+            raise UsageError(f"{error}; --via kube needs kubectl") from error
         if check and ending.code != 0:
             raise explain_call(words[0], ending)
         return output if check else output + ending.stderr
 
     async def open(self, host: Host) -> Channel:
         """Create the node's pod, wait until it runs, and start the agent in it."""
-        state = _State.of(self)
+        state = loop_state(self, _State)
         try:
             node = await state.node(host.name)
             if node is None:
@@ -128,7 +131,8 @@ class Kube:
             pod = await state.create(node)
             try:
                 await state.running(pod)
-                return await _PodChannel.open(state, pod, self.exec_argv(pod), self.start_line())
+                line = agent.remote_command(self.python).encode() + b"\n"
+                return await _PodChannel.open(state, pod, self.exec_argv(pod), line)
             except BaseException:
                 await asyncio.shield(state.delete(pod))
                 raise
@@ -147,10 +151,6 @@ class Kube:
         shell = ["sh", "-c", 'IFS= read -r line; eval "$line"']
         where = ["-n", self.kube_namespace, pod, "-c", CONTAINER]
         return self.kubectl("exec", "-i", *where, "--", *clean, *enter, *shell)
-
-    def start_line(self) -> bytes:
-        """The line that starts the agent."""
-        return agent.remote_command(self.python).encode() + b"\n"
 
     def explain(self, host: Host, ending: Ending, heard: bytes) -> TransportError:
         """What kubectl or the node printed."""
@@ -216,13 +216,6 @@ def explain_call(what: str, ending: Ending) -> Exception:
         if re.search(pattern, ending.stderr):
             return kind(f"kubectl {what}: {line}; {advice}")
     return UsageError(f"kubectl {what}: {line}")
-
-
-async def _run(argv: Sequence[str], stdin: bytes) -> tuple[str, Ending]:
-    try:
-        return await run_program(argv, CALL_SECONDS, stdin)
-    except AgentFailed as error:
-        raise UsageError(f"{error}; --via kube needs kubectl") from error
 
 
 class _Node(msgspec.Struct, frozen=True):
@@ -304,11 +297,6 @@ class _State:
         self._polling = asyncio.Lock()
         self._creating: _Batch[dict[str, Any]] = _Batch(self._create)
         self._deleting: _Batch[str] = _Batch(self._delete)
-
-    @classmethod
-    def of(cls, transport: Kube) -> _State:
-        """The state of a transport in the running event loop."""
-        return loop_state(transport, cls)
 
     async def node(self, name: str) -> _Node | None:
         """The node of any of its names. The first call also deletes pods that earlier runs left behind."""
@@ -407,34 +395,27 @@ def _pod_problem(status: Mapping[str, Any]) -> str:
     return ""
 
 
-class _PodChannel:
+class _PodChannel(Pipe):
     """`kubectl exec` as the channel to an agent; closing it deletes the pod."""
 
-    def __init__(self, state: _State, pod: str, pipe: Pipe) -> None:
-        self._state, self._pod, self._pipe = state, pod, pipe
+    def __init__(self, state: _State, pod: str, argv: Sequence[str]) -> None:
+        super().__init__(argv)
+        self._state, self._pod = state, pod
 
     @classmethod
     async def open(cls, state: _State, pod: str, argv: Sequence[str], line: bytes) -> _PodChannel:
         """Start kubectl and send the line that starts the agent."""
-        pipe = Pipe(argv)
+        channel = cls(state, pod, argv)
         try:
-            await pipe.write(line)  # the agent is longer than what a pipe holds: this waits for kubectl
+            await channel.write(line)  # the agent is longer than what a pipe holds: this waits for kubectl
         except BaseException:
-            await asyncio.shield(pipe.close())
+            await asyncio.shield(Pipe.close(channel))  # the caller deletes the pod
             raise
-        return cls(state, pod, pipe)
-
-    async def read(self) -> bytes:
-        """The next bytes; empty when kubectl has ended."""
-        return await self._pipe.read()
-
-    async def write(self, data: bytes) -> None:
-        """Send orders."""
-        await self._pipe.write(data)
+        return channel
 
     async def close(self, grace: float = 0.0) -> Ending:
         """End kubectl, and with it the agent, and delete the pod."""
         try:
-            return await self._pipe.close(grace)
+            return await super().close(grace)
         finally:
             await asyncio.shield(self._state.delete(self._pod))

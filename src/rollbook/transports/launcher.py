@@ -72,7 +72,7 @@ class Launcher(abc.ABC):
         self._unusable: Mapping[str, TransportError] = {}
         self._excluded: dict[str, TransportError] = {}
         self._addresses: dict[str, str] = {}
-        self._starting: asyncio.Lock | None = None
+        self._starting = asyncio.Lock()
 
     async def unusable_hosts(self, hosts: Sequence[Host]) -> dict[str, TransportError]:
         """Hosts that the launcher cannot start an agent on, and why: one of them might make it fail for all."""
@@ -200,7 +200,6 @@ class Launcher(abc.ABC):
 
     async def _current_launch(self, host: Host) -> Launch:
         """The launch in progress; a new one if there is none, or if the last one is over for this host."""
-        self._starting = self._starting or asyncio.Lock()
         async with self._starting:
             if self._launch is not None and self._launch.is_over_for(host):
                 closed = self._launch.closed_early()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import getpass
 import math
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+from rollbook.clean import count_text
 from rollbook.errors import UsageError
 from rollbook.hosts import Host
 from rollbook.transports.base import Route, Transport
@@ -119,9 +119,9 @@ def explain_auto(options: Options, hosts: Sequence[Host]) -> str:
     if local == len(hosts):
         return ""
     counts = {
-        f"slurm for {_counted(inside, 'node')} of job {allocation(os.environ)}": inside,
+        f"slurm for {count_text(inside, 'node')} of job {allocation()}": inside,
         "local for this machine": local,
-        f"ssh for {_counted(others, 'host')}": others,
+        f"ssh for {count_text(others, 'host')}": others,
     }
     why = "" if nodes else " (not inside a Slurm allocation)"
     return f"via auto: {', '.join(text for text, count in counts.items() if count)}{why}"
@@ -134,10 +134,6 @@ def _make(name: str, options: Options) -> Transport:
     if any(field.name == "timeout" for field in dataclasses.fields(kind)):  # type: ignore[arg-type]
         values["timeout"] = options.timeout
     return kind(**values)
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _is_this_account(host: Host, options: Options) -> bool:
@@ -155,7 +151,7 @@ def _user_name() -> str:
 
 
 def _inside_allocation() -> bool:
-    return bool(allocation(os.environ) and shutil.which("srun"))
+    return bool(allocation() and shutil.which("srun"))
 
 
 def _allocated_nodes() -> frozenset[str]:

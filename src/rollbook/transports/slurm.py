@@ -11,7 +11,7 @@ import dataclasses
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 from rollbook.errors import AgentFailed, Refused, TransportError, Unreachable, UsageError
@@ -30,9 +30,9 @@ RESERVED = {"MAINTENANCE", "MAINT"}  # for jobs of a reservation
 CLOSED = {"DRAIN", "DRAINED", "DRAINING"} | RESERVED  # to new jobs; a running job continues
 
 
-def allocation(environ: Mapping[str, str]) -> str | None:
+def allocation() -> str | None:
     """The job whose allocation this process is in, if any."""
-    return environ.get("SLURM_JOB_ID") or environ.get("SLURM_JOBID")
+    return os.environ.get("SLURM_JOB_ID") or os.environ.get("SLURM_JOBID")
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -53,7 +53,7 @@ class Slurm(Launcher):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._args = shlex.split(self.slurm_args)
-        self._job = allocation(os.environ)
+        self._job = allocation()
         self._closed = CLOSED - RESERVED if any(word.startswith("--reservation") for word in self._args) else CLOSED
 
     def variables(self) -> tuple[str, str]:
@@ -101,11 +101,9 @@ class Slurm(Launcher):
         """A failed node is unreachable, an allocation that is not granted is refused."""
         if re.search(r"[Nn]ode failure|not responding|Unable to contact|Communication connection failure", message):
             return Unreachable
-        return (
-            Refused
-            if re.search(r"Unable to (allocate|create step)|[Ii]nvalid (job|account|part)", message)
-            else AgentFailed
-        )
+        if re.search(r"Unable to (allocate|create step)|[Ii]nvalid (job|account|part)", message):
+            return Refused
+        return AgentFailed
 
     def nodes(self) -> dict[str, str]:
         """The nodes of the allocation, each with its group in a heterogeneous job; empty outside of one."""

@@ -83,14 +83,10 @@ class Ssh(PipeTransport):
     timeout: float = 60.0
     name = "ssh"
 
-    @property
-    def connect_timeout(self) -> int:
-        """The timeout of ssh in seconds: below that of the host, so that ssh gives the reason."""
-        return max(1, min(10, int(self.timeout * 2 / 3)))
-
     @functools.cached_property
     def _configuration(self) -> Configuration:
-        return Configuration(self.ssh_config, self.connect_timeout)
+        # The timeout of ssh is below that of the host, so that ssh gives the reason.
+        return Configuration(self.ssh_config, max(1, min(10, int(self.timeout * 2 / 3))))
 
     def argv(self, host: Host) -> list[str]:
         """No terminal, no prompt, no forwarding, which the agent needs; a host name cannot become an option."""

@@ -36,7 +36,7 @@ __all__ = ["Ssm"]
 DOCUMENT = "AWS-StartInteractiveCommand"
 ONE_WAY_DOCUMENT = "AWS-StartNonInteractiveCommand"
 LINGER = 30  # seconds for the last output of an agent that takes no input
-REASON = "rollbook "
+REASON = "rollbook "  # of a session, followed by its collector
 MAX_PAGES = 20  # of active sessions, to look for those of killed collectors
 
 
@@ -86,14 +86,15 @@ class Ssm:
             raise Refused(str(error)) from error
 
     async def _start(self, target: str) -> Channel:
-        state = _State.of(self)
+        state = loop_state(self, _State)
         await state.end_stale(self)
         while True:
             document, more = state.documents[0]
             one_way = document == ONE_WAY_DOCUMENT
             command = self.command(state.script if one_way else b"", streams=bool(more))
             parameters = {"command": [command], **more}
-            session = Session(self.account, target, document, parameters, rate=state.rate, reason=_reason())
+            reason = f"{REASON}{this_collector()}"
+            session = Session(self.account, target, document, parameters, rate=state.rate, reason=reason)
             try:
                 await session.__aenter__()
             except (Refused, AwsError) as error:
@@ -121,7 +122,7 @@ class Ssm:
     def expect(self, hosts: Sequence[Host], script: bytes) -> None:
         """Keep the orders for agents that cannot be sent any."""
         del hosts
-        _State.of(self).script = script
+        loop_state(self, _State).script = script
 
     def explain(self, host: Host, ending: Ending, heard: bytes) -> TransportError:
         """The reason that the session or the node gave."""
@@ -138,8 +139,7 @@ class Ssm:
         """The target of a session; raises `TransportError` for a node that cannot have one."""
         if self.cluster is None:
             return name
-        state = _State.of(self)
-        node = await state.node(self, name)
+        node = await loop_state(self, _State).node(self, name)
         if node is None:
             raise Unreachable(f"cluster {self.cluster} has no node called {name}")
         if not node.is_reachable:
@@ -163,11 +163,6 @@ class _State:
             self.documents += [(ONE_WAY_DOCUMENT, {"separateOutputStream": ["true"]}), (ONE_WAY_DOCUMENT, {})]
         self._cluster: Cluster | None = None
         self._named = False
-
-    @classmethod
-    def of(cls, transport: Ssm) -> _State:
-        """The state of a transport in the running event loop."""
-        return loop_state(transport, cls)
 
     async def end_stale(self, transport: Ssm) -> None:
         """End sessions of collectors of this machine that were killed; without permission they end by themselves."""
@@ -195,11 +190,6 @@ class _State:
 def _is_about_document(error: Exception) -> bool:
     """Whether another document may be accepted."""
     return isinstance(error, Refused) or "document/" in str(error)
-
-
-def _reason() -> str:
-    """The reason of a session, which names the collector."""
-    return f"{REASON}{this_collector()}"
 
 
 async def _end_stale(account: Account) -> None:
