@@ -524,6 +524,22 @@ def test_lost_hosts_gaps_and_reboots(tmp_path: Path) -> None:
     assert hosts.end == []
 
 
+def test_reboot_between_two_beats_is_reported(tmp_path: Path) -> None:
+    """A reboot that costs no beat is a gap as well, so that its time is known; a short loss of the connection is not."""
+    script = Script(tmp_path / "raw", ["a"], ["loadavg"], started_ns=START)
+    text = {"loadavg": {"/proc/loadavg": "1.5 0.1 0.2 1/2 3\n"}}
+    for second in range(30):
+        if second in {0, 10, 20}:
+            script.connect(boot="old" if second < 20 else "new")
+        script.sample(START + second * SECOND, text)
+    script.close()
+    _, _, hosts = derive(tmp_path)
+    (gap,) = hosts.series[0].gaps
+    assert gap.why == "rebooted"
+    assert (gap.start_ns, gap.end_ns) == (START + 19 * SECOND, START + 20 * SECOND)
+    assert hosts.series[0].missed == 0
+
+
 @pytest.mark.parametrize("visits", [["new"], ["new", "new"], ["", "new"], ["new", "", "new"]])
 def test_reboot_is_reported_despite_connections_without_samples(tmp_path: Path, visits: list[str]) -> None:
     """The boot ids of the samples before and after a gap are compared; connections without samples do not count.

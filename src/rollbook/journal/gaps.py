@@ -98,17 +98,18 @@ def frame_gaps(host: HostJournal, due: SamplingTime) -> FrameGaps:
 
 
 def host_gaps(survey: Survey, host: HostJournal) -> Iterator[Gap]:
-    """The gaps of a host that are long enough to be reported one by one."""
+    """The gaps of a host that are long enough to be reported one by one, and every reboot, however short it was."""
     times, due = host.times(), sampling_time(survey, host)
     at = due.schedule.at
     connections = set(host.connections)
     for index in range(1, len(times)):
+        boots = {host.boot_at(index - 1), host.boot_at(index)} - {""} if index in connections else set()
         # One or two late beats are normal, but not where the connection was lost.
-        if times[index] - times[index - 1] <= (LATE if index in connections else LONGEST_STEP) * at(times[index]):
+        longest = (LATE if index in connections else LONGEST_STEP) * at(times[index])
+        if len(boots) < 2 and times[index] - times[index - 1] <= longest:
             continue
         why = "no samples: the host was stopped or overloaded"
         if index in connections:
-            boots = {host.boot_at(index - 1), host.boot_at(index)} - {""}
             why = "rebooted" if len(boots) > 1 else "connection lost"
         elif index in host.thinned:
             why = "samples skipped: the connection was too slow"
