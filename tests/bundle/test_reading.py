@@ -229,9 +229,9 @@ def test_hostile_archives(entry: tarfile.TarInfo, tmp_path: Path) -> None:
 
 
 def test_a_target_that_cannot_be_created(tmp_path: Path) -> None:
-    """The message has the reason, not Python's form of it."""
+    """The message names the target, which is at fault, and has the reason, not Python's form of it."""
     path = write_archive(tmp_path / "b.tar.gz")
-    with pytest.raises(RecordError, match=r"cannot unpack .*/b\.tar\.gz: Not a directory$"):
+    with pytest.raises(RecordError, match=r"cannot unpack .*/b\.tar\.gz to .*/below/out: Not a directory$"):
         unpack(path, path / "below" / "out")
 
 

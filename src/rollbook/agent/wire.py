@@ -64,7 +64,7 @@ def lines_of(facts: "list[tuple[str, object]]") -> bytes:
 
 
 def unpack(packed: str) -> bytes:
-    """What is packed into one argument or order, as the agent itself."""
+    """Data from an argument or an order, packed like the agent itself."""
     from binascii import a2b_base64
 
     return zlib.decompress(a2b_base64(packed))

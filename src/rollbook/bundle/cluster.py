@@ -76,7 +76,7 @@ class ClusterPart:
         self._free = asyncio.Semaphore(PARALLEL)
 
     def limit(self, seconds: float) -> None:
-        """Give all programs from now on these seconds together."""
+        """Limit all programs from now on to these seconds in total."""
         self._deadline = time.monotonic() + seconds
 
     async def run(self, queries: Sequence[Query]) -> list[ItemResult]:

@@ -24,10 +24,10 @@ def finish(
     key: Path | None = None,
     archive: Path | None = None,
 ) -> tuple[Path, Findings | None, str]:
-    """Complete and analyse a bundle; returns it, its findings, and why there are none. An archive replaces it.
+    """Complete and analyse a bundle; returns its path, its findings, and the reason if there are none.
 
-    With `names`, host names, addresses and users are replaced, and that file has the map. Raises `RecordError` if the
-    bundle cannot be written.
+    With `names`, host names, addresses and users are replaced, and that file has the map. With `archive`, the directory
+    is packed into that file and removed. Raises `RecordError` if the bundle cannot be written.
     """
     directory.write_record()
     if names is not None:

@@ -156,7 +156,8 @@ def unpack(archive: Path, target: Path) -> Path:
                 raise RecordError(f"{archive} does not contain an issue report")
             parts.rename(target)
     except (OSError, tarfile.TarError, EOFError, ValueError, zlib.error) as error:
-        raise RecordError(f"cannot unpack {archive}: {getattr(error, 'strerror', None) or error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise RecordError(f"cannot unpack {archive} to {target}: {reason}") from error
     return target / found[0]
 
 

@@ -97,7 +97,7 @@ class Reason(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file, which has rules or one of the tables that they use."""
+    """A file of rules, or one of the tables that rules use."""
 
     dated: dt.date
     """When the references were last compared with the table."""

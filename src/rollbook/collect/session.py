@@ -127,7 +127,7 @@ class Session:
         return self._pong
 
     async def sample(self, schedule: Schedule) -> None:
-        """Start sampling on every beat of our clock, as far as `correct` has sent the host's offset."""
+        """Start sampling on every beat, of our clock if `correct` has sent the host's offset."""
         await self._send(schedule.order)
         self._sampling, self._lost = True, self.decoder.lost
 

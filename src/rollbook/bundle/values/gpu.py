@@ -102,8 +102,8 @@ def _rows(run: BundleData, item: str, *columns: str) -> Iterator[tuple[Text, int
                     run.unreadable[text.file.path] = f"{text.file.path}: line {reader.line_num} is not a row"
                     continue
                 yield text, reader.line_num, dict(zip(names, map(str.strip, row), strict=False))
-        except csv.Error:
-            continue
+        except csv.Error as error:
+            run.unreadable[text.file.path] = f"{text.file.path}: line {reader.line_num}: {error}"
 
 
 def _finding(text: Text, number: int, row: dict[str, str], message: str) -> Finding:
