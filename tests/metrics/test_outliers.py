@@ -100,6 +100,14 @@ def test_equal_rows_have_no_outliers() -> None:
     assert against_peers([[1.0] * 50] * 8, Threshold("both", 0.0)) == []
 
 
+def test_outlier_around_lost_samples() -> None:
+    """A row whose values are far off on both sides of a hole is found, although the middle has no value."""
+    rows = [[1.0] * 30 for _ in range(8)]
+    rows[5][11:19] = [9.0, 9.0, math.nan, math.nan, math.nan, 9.0, 9.0, 9.0]
+    [found] = against_peers(rows, Threshold("both", 0.1))
+    assert (found.row, found.first, found.last, found.value, found.usual) == (5, 10, 19, 9.0, 1.0)
+
+
 def test_rows_without_any_sample() -> None:
     """Rows of missing samples have no outliers."""
     assert against_peers([[math.nan] * 30] * 8, Threshold("both", 1.0)) == []

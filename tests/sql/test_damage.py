@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -218,3 +219,13 @@ def test_documents_that_are_not_utf8(record: Record, rollbook: Rollbook) -> None
         assert (every.code, f"{record.path.name}: " in every.err, "utf-8" in every.err) == (3, True, True)
     with store.connect(record) as connection, pytest.raises(RollbookError, match=r"findings\.json"):
         list(store.rows(store.query(connection, "SELECT count(*) FROM findings")))
+
+
+def test_a_time_that_no_table_can_hold(record: Record, rollbook: Rollbook) -> None:
+    """The record cannot be queried, with the reason; other records can."""
+    hosts = record.path / "hosts.json"
+    hosts.write_text(json.dumps(json.loads(hosts.read_text()) | {"ended_ns": 2**63 - 1}))
+    alone = rollbook("query", str(record.path), "SELECT * FROM phases")
+    assert (alone.code, f"{record.path}: the tables cannot be read: " in alone.err) == (2, True)
+    every = rollbook("query", "--all", str(record.path.parent), "SELECT * FROM phases")
+    assert (every.code, f"{record.path.name}: " in every.err) == (3, True)

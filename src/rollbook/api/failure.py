@@ -22,7 +22,7 @@ DIRECTORY = "bundle"
 
 
 def affected_hosts(record: Record, exit_code: int | None) -> list[str]:
-    """The hosts that are affected by what failed in a finished record: the command, checks, hosts that were lost.
+    """The hosts of a finished record that failed checks name or that are not complete.
 
     If the command failed, or a check that names no host, these are all hosts; if nothing failed, none.
     """

@@ -119,10 +119,10 @@ def table_width(shown: Table, console: Console) -> int:
 
 
 def names_by(pairs: Iterable[tuple[K, str]]) -> dict[K, list[str]]:
-    """Names by what they have in common, from pairs of that and a name."""
+    """Group names by their key, from pairs of key and name."""
     found: dict[K, list[str]] = {}
-    for common, name in pairs:
-        found.setdefault(common, []).append(name)
+    for key, name in pairs:
+        found.setdefault(key, []).append(name)
     return found
 
 

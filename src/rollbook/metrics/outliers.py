@@ -149,11 +149,11 @@ def _stretches(offs: Sequence[float]) -> Iterator[tuple[int, int]]:
         if begin is None or end is None:
             begin = at
         elif at - end > HOLE:
-            yield _extended(near, begin, end)
+            yield _extended(offs, near, begin, end)
             begin = at
         end = at
     if begin is not None and end is not None:
-        yield _extended(near, begin, end)
+        yield _extended(offs, near, begin, end)
 
 
 def _most(offs: Sequence[float], limit: float) -> list[bool]:
@@ -168,9 +168,11 @@ def _most(offs: Sequence[float], limit: float) -> list[bool]:
     return found
 
 
-def _extended(near: Sequence[bool], first: int, last: int) -> tuple[int, int]:
+def _extended(offs: Sequence[float], near: Sequence[bool], first: int, last: int) -> tuple[int, int]:
     while first > 0 and near[first - 1]:
         first -= 1
     while last < len(near) - 1 and near[last + 1]:
         last += 1
+    if all(map(math.isnan, offs[first : last + 1])):  # a hole between the values that are far off
+        return max(0, first - WINDOW // 2), min(len(offs) - 1, last + WINDOW // 2)
     return first, last

@@ -38,7 +38,7 @@ __all__ = [
 
 Cells = tuple[Any, ...]
 
-CHUNK, ROWS = 50_000, 1000  # rows inserted together: as columns, one by one
+CHUNK, ROWS = 50_000, 1000  # rows of one statement: passed as columns, as parameters
 RESULTS: Mapping[str, str] = {
     **dict.fromkeys(("job", "host", "phase", "metric"), "VARCHAR"),
     "value": "DOUBLE",
@@ -68,7 +68,7 @@ HOSTS: Mapping[str, str] = {
     **dict.fromkeys(("cpu_share", "clock_offset_ms", "clock_bound_ms"), "DOUBLE"),
 }
 NUMBERS = {"BIGINT": ("l", "q"), "DOUBLE": ("g", "d"), "TIMESTAMP_NS": ("tsn:", "q")}
-"""By SQL type: the forms of a column of numbers, and of its array."""
+"""The Arrow format of each SQL type, and the type code of its array."""
 
 
 def add_hosts(connection: duckdb.DuckDBPyConnection, hosts: RecordHosts) -> None:
@@ -145,7 +145,7 @@ def columns_sql(columns: Mapping[str, str]) -> str:
 def add_table(
     connection: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, str], rows: Iterable[Cells]
 ) -> None:
-    """Create a table of texts, numbers and times, given by their SQL types, from any number of rows."""
+    """Create a table and insert any number of rows; each column has a SQL type of `NUMBERS`, or is VARCHAR."""
     connection.execute(f"CREATE TABLE {table} ({columns_sql(columns)})")
     waiting = iter(rows)
     while chunk := list(islice(waiting, CHUNK)):
@@ -156,10 +156,10 @@ def add_table(
         connection.unregister("batches")
 
 
-def insert_rows(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Cells]) -> None:
-    """Create a table with columns of any types by this statement and fill it, many rows with each statement."""
-    connection.execute(table)
-    name = table.split()[2]
+def insert_rows(connection: duckdb.DuckDBPyConnection, create: str, rows: Sequence[Cells]) -> None:
+    """Create a table with the statement `create` and insert the rows, many at once; columns may have any type."""
+    connection.execute(create)
+    name = create.split()[2]
     for at in range(0, len(rows), ROWS):
         some = rows[at : at + ROWS]
         marks = ", ".join(["(" + ", ".join(["?"] * len(some[0])) + ")"] * len(some))

@@ -133,7 +133,7 @@ class Parts:
 
 
 def connect(config: dict[str, Any] | None = None) -> duckdb.DuckDBPyConnection:
-    """A DuckDB connection to write tables."""
+    """A DuckDB connection to write and verify tables."""
     connection = duckdb.connect(config=config or {})
     connection.execute("SET enable_progress_bar = false")  # it is written to stdout
     # Parts have the same schema only if every column is nullable; DuckDB would mark some as not.

@@ -10,8 +10,12 @@ import msgspec
 
 __all__ = ["UNREADABLE", "reason_of"]
 
-UNREADABLE = (duckdb.Error, UnicodeDecodeError, msgspec.MsgspecError)
-"""Exceptions from reading a damaged table: of DuckDB, for a message that is not UTF-8, for invalid metadata."""
+UNREADABLE = (duckdb.Error, UnicodeDecodeError, msgspec.MsgspecError, OverflowError)
+"""Exceptions from reading a damaged table.
+
+They are those of DuckDB, and those for a message that is not UTF-8, for invalid metadata and for a number of more than
+64 bits.
+"""
 
 INNER = re.compile(r'"exception_message":("(?:[^"\\]|\\.)*")')
 
