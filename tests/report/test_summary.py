@@ -43,6 +43,16 @@ def test_means_are_weighted_by_the_length_of_phases(tmp_path: Path) -> None:
     assert [(one.name, round(one.seconds)) for one in summarise(run).phases] == [("epoch 1", 74), ("checkpoint", 16)]
 
 
+def test_a_phase_without_a_peak_is_left_out(tmp_path: Path) -> None:
+    """A peak that was not stored is not zero."""
+    rows = statistics("disk_write", (0.0, 1e9, 2e9, 5e9))
+    rows[1]["max"] = None
+    [metric] = summarise(record(tmp_path, phase_statistics=rows)).metrics
+    assert (metric.mean, metric.peak) == (pytest.approx(16 * 2e9 / 22), 4e9)
+    del rows[2:], rows[0]
+    assert summarise(record(tmp_path, phase_statistics=rows)).metrics == []
+
+
 def test_negligible_metrics_are_left_out(tmp_path: Path) -> None:
     """Nor is the latency of a handful of requests shown."""
     rows = [

@@ -525,7 +525,7 @@ def test_lost_hosts_gaps_and_reboots(tmp_path: Path) -> None:
 
 
 def test_reboot_between_two_beats_is_reported(tmp_path: Path) -> None:
-    """A reboot that costs no beat is a gap as well, so that its time is known; a short loss of the connection is not."""
+    """A reboot that costs no beat is a gap, so that its time is known; a short loss of the connection is not."""
     script = Script(tmp_path / "raw", ["a"], ["loadavg"], started_ns=START)
     text = {"loadavg": {"/proc/loadavg": "1.5 0.1 0.2 1/2 3\n"}}
     for second in range(30):

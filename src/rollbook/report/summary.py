@@ -221,23 +221,25 @@ def _last_lines(run: Record, stream: str) -> list[str]:
 def _combined(metric: Metric, phases: Mapping[int, Phase], rows: StatisticsByPhase) -> MetricSummary | None:
     """A metric over several phases, each weighted by its length."""
     parts = [
-        (row, mean, max(1, phase.end_ns - phase.start_ns))
+        (row, mean, peak, max(1, phase.end_ns - phase.start_ns))
         for number, phase in phases.items()
-        if (row := rows.get(number, {}).get(metric.name)) and (mean := row.mean) is not None
+        if (row := rows.get(number, {}).get(metric.name))
+        and (mean := row.mean) is not None
+        and (peak := row.max) is not None
     ]
     if not parts:
         return None
-    length = sum(weight for _, _, weight in parts)
-    mean = sum(mean * weight for _, mean, weight in parts) / length
-    hosts = max(row.hosts or 1 for row, _, _ in parts)
-    row, _, longest = max(parts, key=lambda part: part[2])
+    length = sum(weight for *_, weight in parts)
+    mean = sum(mean * weight for _, mean, _, weight in parts) / length
+    hosts = max(row.hosts or 1 for row, *_ in parts)
+    row, _, _, longest = max(parts, key=lambda part: part[-1])
     slowest, ratio = _slowest(metric, row, longest, length) if hosts > 1 else ("", None)
     return MetricSummary(
         metric.name,
         metric.title,
         metric.unit,
         mean,
-        max(row.max or 0.0 for row, _, _ in parts),
+        max(peak for _, _, peak, _ in parts),
         hosts,
         mean * hosts if hosts > 1 and metric.unit in ("B/s", "1/s") else None,
         slowest,
