@@ -95,12 +95,13 @@ def test_faults_during_a_run_are_found_in_its_record(make_lab: Callable[..., Lab
         add_network_card(host)
 
     def cause_faults() -> None:
+        (raw,) = tmp_path.glob("results/*/*/raw")
+        until(lambda: read_progress(raw, lab.names)["node02"].beats, pause=READ_PAUSE)  # the gap begins with a sample
         lab["node01"].run(["ip", "link", "set", "cable", "down"], check=True)
         lab["node02"].reboot()
         add_network_card(lab["node02"])
         lab["node03"].overlay({ERRORS: "19\n"})
         lab["node04"].overlay({"/run/health": DRIVE["/run/health"].replace("4}", "6}")})
-        (raw,) = tmp_path.glob("results/*/*/raw")
         until(lambda: have_returned(read_progress(raw, lab.names), ["node02"], 0), pause=READ_PAUSE)
 
     path = record_run(lab, tmp_path, cause_faults)
