@@ -56,6 +56,7 @@ def measure(
     """Run a program; after `limit` seconds it is killed with everything that it started. Piped output is dropped."""
     name, value = "BENCH_RUN", uuid.uuid4().hex
     killer = threading.Timer(limit, kill_marked, [f"{name}={value}"])
+    killer.daemon = True  # an interrupted benchmark does not wait for it
     variables = {**os.environ, **environ, name: value}
     began = time.perf_counter()
     with subprocess.Popen(argv, env=variables, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr) as child:
@@ -84,9 +85,10 @@ def checked(argv: Sequence[str], environ: Mapping[str, str] = {}) -> Cost:
     """Run a program and drop its output; if it fails, the benchmark ends with its error output."""
     with tempfile.TemporaryFile() as errors:
         cost = measure(argv, environ=environ, stderr=errors)
-        if cost.code:
+        if cost.code != 0:
             errors.seek(0)
-            sys.exit(f"{argv[0]} ended with code {cost.code}: {errors.read().decode(errors='replace')}")
+            how = "exceeded its limit" if cost.code is None else f"ended with code {cost.code}"
+            sys.exit(f"{argv[0]} {how}: {errors.read().decode(errors='replace')}")
     return cost
 
 

@@ -95,6 +95,8 @@ def test_faults_during_a_run_are_found_in_its_record(make_lab: Callable[..., Lab
         add_network_card(host)
 
     def cause_faults() -> None:
+        (raw,) = tmp_path.glob("results/*/*/raw")
+        until(lambda: read_progress(raw, lab.names)["node02"].beats, pause=READ_PAUSE)  # the gap begins with a sample
         lab["node01"].run(["ip", "link", "set", "cable", "down"], check=True)
         (raw,) = tmp_path.glob("results/*/*/raw")
         until(lambda: read_progress(raw, lab.names)["node02"].beats, pause=READ_PAUSE)

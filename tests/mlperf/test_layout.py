@@ -273,7 +273,7 @@ def test_a_result_directory_that_cannot_be_created(tmp_path: Path) -> None:
     record.mkdir(parents=True)
     results.write_text("a file where the directory should be")
     assert placement.place(record) == record
-    assert "could not be moved to its result directory" in placement.message
+    assert placement.message.endswith("/training/unet3d/run/20260801_120000: Not a directory")
 
 
 def test_existing_record_is_not_replaced(tmp_path: Path) -> None:
@@ -285,5 +285,5 @@ def test_existing_record_is_not_replaced(tmp_path: Path) -> None:
     taken = results / TREE / "20260801_120001" / "rollbook"
     taken.mkdir(parents=True)
     assert placement.place(record) == record
-    assert "could not be moved" in placement.message
+    assert placement.message.endswith(f"could not be moved to its result directory: {taken}: File exists")
     assert list(taken.iterdir()) == []

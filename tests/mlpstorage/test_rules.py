@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import logging
 import os
@@ -302,12 +303,23 @@ def test_checkers_return_or_append() -> None:
     assert len(checker.run_checks()) == 5, "a second call starts without issues"
 
 
-@pytest.mark.parametrize("state", mlpstorage.RuleState)
-def test_category_of_both_enums(state: Any) -> None:
-    """Issues count whether their validation is a RuleState or a PARAM_VALIDATION."""
-    checker = RulesChecker(LOGGER)
-    checker.issues = [Issue(state, "text")]
-    assert checker.get_category() is PARAM_VALIDATION(state.value)
+class ToolValidation(enum.Enum):
+    """An enum like the tool's own."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    INVALID = "invalid"
+
+
+@pytest.mark.parametrize("state", [*mlpstorage.RuleState, *ToolValidation, "closed", "open", "invalid"])
+def test_validation_of_an_issue(state: Any) -> None:
+    """Issues count whether their validation is a PARAM_VALIDATION, a RuleState, a member of the tool's enum or text."""
+    checker, issue = RulesChecker(LOGGER), Issue(state, "text")
+    checker.issues = [issue]
+    category = checker.get_category()
+    assert category.value == getattr(state, "value", state)
+    done = ProcessedRun(RunID("training", "", "", "1"), "training", {}, {}, [issue])
+    assert (done.is_valid(), done.is_closed()) == (category is not INVALID, category is CLOSED)
 
 
 def test_issue() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,18 @@ def test_the_last_lines_of_a_command_at_a_terminal(tmp_path: Path) -> None:
     assert found is not None
     assert (found.stderr, found.output) == ([], ["one", "no disk"])
     assert not any("no disk" in line for line in printed(run, tmp_path))
+
+
+@pytest.mark.parametrize("name", ["", "lost.log", "a\0b", "linked.log", "pipe.log"])
+def test_a_log_that_cannot_be_read(tmp_path: Path, name: str) -> None:
+    """A summary has no last lines if the log is missing, is not a regular file, or has a name that no file can have."""
+    run = record(tmp_path, code=3)
+    run.metadata["command_output_files"] = [{"stdout": name, "stderr": name}]
+    (tmp_path / "linked.log").symlink_to("/etc/hostname")
+    os.mkfifo(tmp_path / "pipe.log")
+    found = summarise(run).command
+    assert found is not None
+    assert (found.stderr, found.output) == ([], [])
 
 
 def test_many_hosts_are_folded(tmp_path: Path) -> None:

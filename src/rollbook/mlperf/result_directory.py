@@ -75,8 +75,7 @@ class Placement:
             target = self._create(record) if is_new else created[0] / INSIDE
             _move(record, target)
         except (OSError, UsageError) as error:
-            reason = getattr(error, "strerror", None) or error
-            self.message = f"the record is in {record}, it could not be moved to its result directory: {reason}"
+            self.message = f"the record is in {record}, it could not be moved to its result directory: {_reason(error)}"
             return record
         for directory in (record.parent, self.staging):
             with contextlib.suppress(OSError):
@@ -132,6 +131,14 @@ def _first_parts(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[s
             f"{wrong[0]!r} is not allowed as a directory of a submission: only letters, digits, '.', '_' and '-'"
         )
     return parts
+
+
+def _reason(error: OSError | UsageError) -> str:
+    """The path that caused the error, if it is known, and the reason, without Python's `[Errno …]`."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    path = error.filename2 or error.filename
+    return f"{path}: {error.strerror}" if path else error.strerror
 
 
 def _move(record: Path, target: Path) -> None:

@@ -22,6 +22,10 @@ class Issue:
     actual: Any = None
     severity: str = "error"
 
+    def __post_init__(self) -> None:
+        # The tool's own enum has the same values, but its members are other objects and would count as CLOSED.
+        self.validation = PARAM_VALIDATION(getattr(self.validation, "value", self.validation))
+
     def __str__(self) -> str:
         text = f"[{self.validation.name}] {self.message}"
         if self.parameter:
@@ -40,4 +44,4 @@ class Issue:
         """Return the issue from its dictionary; `validation` and `message` are required."""
         known = {field.name for field in dataclasses.fields(cls)} - {"validation", "message"}
         rest = {name: value for name, value in data.items() if name in known}
-        return cls(PARAM_VALIDATION(data["validation"]), data["message"], **rest)
+        return cls(data["validation"], data["message"], **rest)

@@ -212,7 +212,7 @@ def _last_lines(run: Record, stream: str) -> list[str]:
         with open_regular(run.path / Path(name).name) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
             text = file.read(TAIL).decode("utf-8", "replace")
-    except (OSError, RecordError):
+    except (OSError, ValueError, RecordError):  # ValueError: a name that no file can have
         return []
     lines = [clean(line.rstrip()) for line in COLOUR.sub("", text).replace("\r", "\n").splitlines()]
     return [line for line in lines if line][-LAST_LINES:]
