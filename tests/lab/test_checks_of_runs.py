@@ -98,8 +98,6 @@ def test_faults_during_a_run_are_found_in_its_record(make_lab: Callable[..., Lab
         (raw,) = tmp_path.glob("results/*/*/raw")
         until(lambda: read_progress(raw, lab.names)["node02"].beats, pause=READ_PAUSE)  # the gap begins with a sample
         lab["node01"].run(["ip", "link", "set", "cable", "down"], check=True)
-        (raw,) = tmp_path.glob("results/*/*/raw")
-        until(lambda: read_progress(raw, lab.names)["node02"].beats, pause=READ_PAUSE)
         lab["node02"].reboot()
         add_network_card(lab["node02"])
         lab["node03"].overlay({ERRORS: "19\n"})
