@@ -49,7 +49,8 @@ def test_a_phase_without_a_peak_is_left_out(tmp_path: Path) -> None:
     rows = statistics("disk_write", (0.0, 1e9, 2e9, 5e9))
     rows[1]["max"] = None
     [metric] = summarise(record(tmp_path, phase_statistics=rows)).metrics
-    assert (metric.mean, metric.peak) == (pytest.approx(16 * 2e9 / 22), 4e9)
+    assert metric.mean == pytest.approx(16 * 2e9 / 22)
+    assert metric.peak == 4e9
     del rows[2:], rows[0]
     assert summarise(record(tmp_path, phase_statistics=rows)).metrics == []
 
