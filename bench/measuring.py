@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import statistics
 import subprocess
@@ -43,6 +44,13 @@ class Cost(NamedTuple):
     cpu: float
     memory: int
     code: int | None = 0
+
+
+def need(*programs: str) -> None:
+    """End the benchmark with 2 if one of these programs is not installed."""
+    if missing := [name for name in programs if not shutil.which(name)]:
+        print(f"needs: {', '.join(missing)}", file=sys.stderr)
+        sys.exit(2)
 
 
 def measure(
