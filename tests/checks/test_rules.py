@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from rollbook.checks import declared, engine
-from rollbook.checks.mlperf import positive_integer
+from rollbook.checks.mlperf_values import positive_integer
 from rollbook.checks.rule import SECTIONS, Manual, Rule
 from rollbook.checks.rules import module_rules
 from rollbook.checks.run_data import RunData, open_run_data

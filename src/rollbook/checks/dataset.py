@@ -8,7 +8,9 @@ from typing import Any
 
 import msgspec
 
-from rollbook.checks.mlperf import GIB, Memory, number, parameter, positive_integer, round_of, table
+from rollbook.checks.mlperf_clients import Memory
+from rollbook.checks.mlperf_values import GIB, number, parameter, positive_integer, table
+from rollbook.checks.mlperf_verdict import round_of
 from rollbook.checks.run_data import RunData
 from rollbook.errors import CannotTell
 

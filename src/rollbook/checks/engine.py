@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from rollbook.checks import declared, silence
-from rollbook.checks.mlperf import judge
+from rollbook.checks.mlperf_verdict import judge
 from rollbook.checks.rule import Rule, rule_from_module
 from rollbook.checks.rules import module_rules
 from rollbook.checks.run_data import Benchmark, Presence, RunData

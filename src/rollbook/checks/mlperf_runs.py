@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from rollbook.checks.mlperf import is_measured_run, is_size, parameter, time_of
+from rollbook.checks.mlperf_values import is_size, parameter, time_of
+from rollbook.checks.mlperf_verdict import is_measured_run
 from rollbook.checks.run_data import RunData
 from rollbook.errors import CannotTell, NotApplicable
 from rollbook.times import from_stamp

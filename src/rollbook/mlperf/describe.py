@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from rollbook.adapters.results import rows
-from rollbook.checks.mlperf import cluster_of
+from rollbook.checks.mlperf_values import cluster_of
 from rollbook.checks.run_data import RunData
 from rollbook.mlperf.node import Entry, Roles, collected_node, deployment_of, node_of
 from rollbook.mlperf.yaml_text import yaml_text

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from rollbook.checks.mlperf import GIB, is_size, table
+from rollbook.checks.mlperf_values import GIB, is_size, table
 from rollbook.checks.views import View, views
 from rollbook.records.cluster import HostInfo
 from rollbook.records.hosts import HostResult

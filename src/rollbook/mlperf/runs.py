@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rollbook.adapters.workflow import Workflow
-from rollbook.checks.mlperf import cluster_of, stated, table
 from rollbook.checks.mlperf_round import Round
+from rollbook.checks.mlperf_values import cluster_of, stated, table
 from rollbook.checks.run_data import BENCHMARKS, RunData, read_object
 from rollbook.errors import RecordError, UsageError
 from rollbook.mlperf.result_directory import is_result_directory

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from rollbook.checks import engine
-from rollbook.checks.mlperf import Validation, judge, worst_issue
 from rollbook.checks.mlperf_round import Round
 from rollbook.checks.mlperf_runs import ModelRun, ModelRuns
+from rollbook.checks.mlperf_verdict import Validation, judge, worst_issue
 from rollbook.checks.rule import Rule
 from rollbook.checks.run_data import RunData, SeveralRuns
 from rollbook.checks.silence import Silence, expired

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from rollbook.adapters.results import rows
-from rollbook.checks.mlperf import GIB, is_size, table
+from rollbook.checks.mlperf_values import GIB, is_size, table
 from rollbook.errors import RecordError
 from rollbook.mlpstorage.hosts import HostCPUInfo, HostInfo, HostMemoryInfo, dict_of
 from rollbook.mlpstorage.logs import log

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from rollbook.checks.mlperf import Validation
+from rollbook.checks.mlperf_verdict import Validation
 from rollbook.checks.run_data import MINIMUM_HOST_MEMORY_GB
 from rollbook.mlperf import rounds
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from rollbook.adapters.results import rows
-from rollbook.checks.mlperf import is_size
+from rollbook.checks.mlperf_values import is_size
 from rollbook.records.cluster import MEMORY
 
 __all__ = [

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rollbook.checks.dataset import column_bytes
-from rollbook.checks.mlperf import GIB
+from rollbook.checks.mlperf_values import GIB
 from rollbook.checks.verify import NEEDED
 from rollbook.errors import CannotTell, RecordError
 from rollbook.mlperf.runs import dlio_metadata, has_run

@@ -14,7 +14,9 @@ from typing import Any
 import msgspec
 
 from rollbook.checks import engine
-from rollbook.checks.mlperf import GIB, is_measured, verdict
+from rollbook.checks.mlperf_clients import is_measured
+from rollbook.checks.mlperf_values import GIB
+from rollbook.checks.mlperf_verdict import verdict
 from rollbook.checks.rules.mlperf_checkpoint_count import count_of
 from rollbook.checks.rules.mlperf_minimum_memory import too_small
 from rollbook.checks.run_data import MINIMUM_HOST_MEMORY_GB, RunData

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Validation, finding_for, positive_integer, require_type, round_of
+from rollbook.checks.mlperf_values import positive_integer
+from rollbook.checks.mlperf_verdict import Validation, finding_for, require_type, round_of
 from rollbook.checks.rules.mlperf_checkpoint_size import checkpoint_gb
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell

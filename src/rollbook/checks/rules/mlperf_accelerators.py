@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Validation, clients, finding_for, positive_integer, require_type
+from rollbook.checks.mlperf_clients import clients
+from rollbook.checks.mlperf_values import positive_integer
+from rollbook.checks.mlperf_verdict import Validation, finding_for, require_type
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.hosts import fold

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rollbook.checks.mlperf import Validation, finding_for, parameter, require_type, round_of, table
+from rollbook.checks.mlperf_values import parameter, table
+from rollbook.checks.mlperf_verdict import Validation, finding_for, require_type, round_of
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding

@@ -10,16 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import (
-    GIB,
-    Validation,
-    finding_for,
-    is_size,
-    memory_of,
-    require_all_memory,
-    require_type,
-    round_of,
-)
+from rollbook.checks.mlperf_clients import memory_of, require_all_memory
+from rollbook.checks.mlperf_values import GIB, is_size
+from rollbook.checks.mlperf_verdict import Validation, finding_for, require_type, round_of
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding

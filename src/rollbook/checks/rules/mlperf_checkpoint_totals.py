@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Validation, finding_for, round_of
 from rollbook.checks.mlperf_runs import runs_of
+from rollbook.checks.mlperf_verdict import Validation, finding_for, round_of
 from rollbook.checks.rules.mlperf_checkpoint_count import count_of
 from rollbook.checks.run_data import RunData, SeveralRuns
 from rollbook.errors import CannotTell

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rollbook.checks.mlperf import Validation, cluster_of, finding_for, is_measured, is_size, round_of, table
+from rollbook.checks.mlperf_clients import is_measured
+from rollbook.checks.mlperf_values import cluster_of, is_size, table
+from rollbook.checks.mlperf_verdict import Validation, finding_for, round_of
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.hosts import fold

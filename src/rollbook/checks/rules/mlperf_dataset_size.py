@@ -13,16 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollbook.checks.dataset import dataset_size
-from rollbook.checks.mlperf import (
-    GIB,
-    Validation,
-    finding_for,
-    memory_of,
-    parameter,
-    positive_integer,
-    require_all_memory,
-    require_type,
-)
+from rollbook.checks.mlperf_clients import memory_of, require_all_memory
+from rollbook.checks.mlperf_values import GIB, parameter, positive_integer
+from rollbook.checks.mlperf_verdict import Validation, finding_for, require_type
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.records.findings import Compared, Finding
 

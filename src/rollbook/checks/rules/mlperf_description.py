@@ -12,16 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rollbook.checks.mlperf import (
-    GIB,
-    Validation,
-    clients,
-    cluster_of,
-    finding_for,
-    is_size,
-    positive_integer,
-    require_all_memory,
-)
+from rollbook.checks.mlperf_clients import clients, require_all_memory
+from rollbook.checks.mlperf_values import GIB, cluster_of, is_size, positive_integer
+from rollbook.checks.mlperf_verdict import Validation, finding_for
 from rollbook.checks.run_data import Description, RunData
 from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding

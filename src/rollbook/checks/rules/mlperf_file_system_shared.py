@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Validation, finding_for, require_type, round_of, stated
+from rollbook.checks.mlperf_values import stated
+from rollbook.checks.mlperf_verdict import Validation, finding_for, require_type, round_of
 from rollbook.checks.run_data import Benchmark, RunData, read_object
 from rollbook.errors import CannotTell, NotApplicable
 from rollbook.records.findings import Compared, Finding

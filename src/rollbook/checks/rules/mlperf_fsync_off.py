@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import Validation, finding_for, parameter, require_type
+from rollbook.checks.mlperf_values import parameter
+from rollbook.checks.mlperf_verdict import Validation, finding_for, require_type
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding

@@ -13,7 +13,8 @@ import datetime as dt
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rollbook.checks.mlperf import Validation, finding_for, require_type, round_of, time_of
+from rollbook.checks.mlperf_values import time_of
+from rollbook.checks.mlperf_verdict import Validation, finding_for, require_type, round_of
 from rollbook.checks.rules.mlperf_checkpoint_count import count_of
 from rollbook.checks.run_data import Benchmark, RunData, read_object
 from rollbook.errors import CannotTell, NotApplicable

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from rollbook.checks.mlperf import GIB, Validation, cluster_of, finding_for, is_measured, is_size, require_all_memory
+from rollbook.checks.mlperf_clients import is_measured, require_all_memory
+from rollbook.checks.mlperf_values import GIB, cluster_of, is_size
+from rollbook.checks.mlperf_verdict import Validation, finding_for
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.records.cluster import HostInfo

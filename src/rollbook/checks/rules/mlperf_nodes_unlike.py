@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import GIB, Validation, finding_for
+from rollbook.checks.mlperf_values import GIB
+from rollbook.checks.mlperf_verdict import Validation, finding_for
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.records.cluster import HostCPUInfo
 from rollbook.records.findings import Finding

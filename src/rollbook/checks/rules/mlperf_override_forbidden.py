@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from rollbook.checks.mlperf import Validation, finding_for, require_type, round_of, table
 from rollbook.checks.mlperf_round import Overrides
+from rollbook.checks.mlperf_values import table
+from rollbook.checks.mlperf_verdict import Validation, finding_for, require_type, round_of
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell, NotApplicable
 from rollbook.records.findings import Compared, Finding

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rollbook.checks.mlperf import Validation, cluster_of, finding_for, table
 from rollbook.checks.mlperf_runs import ModelRun, runs_of
+from rollbook.checks.mlperf_values import cluster_of, table
+from rollbook.checks.mlperf_verdict import Validation, finding_for
 from rollbook.checks.run_data import RunData, SeveralRuns
 from rollbook.errors import CannotTell, NotApplicable
 from rollbook.records.findings import Compared, Finding

@@ -10,17 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf import (
-    Validation,
-    finding_for,
-    is_size,
-    number,
-    preview_finding,
-    require_type,
-    round_of,
-    stated,
-    table,
-)
+from rollbook.checks.mlperf_values import is_size, number, stated, table
+from rollbook.checks.mlperf_verdict import Validation, finding_for, preview_finding, require_type, round_of
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding

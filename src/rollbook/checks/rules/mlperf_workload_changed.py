@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from rollbook.checks.dataset import column_bytes
-from rollbook.checks.mlperf import Validation, finding_for, number, parameter, require_type, round_of, table, text_of
+from rollbook.checks.mlperf_values import number, parameter, table, text_of
+from rollbook.checks.mlperf_verdict import Validation, finding_for, require_type, round_of
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
 from rollbook.records.findings import Compared, Finding
