@@ -56,8 +56,9 @@ __all__ = [
 
 EXIT_CODES = {
     0: "success",
-    1: "findings, a result beyond the limit of `compare`, or a command run by `exec` that failed on a host",
-    2: "usage or configuration error",
+    1: "findings, differences (`diff`, `describe`), problems (`verify`), a result beyond the limit of `compare`, "
+    "or a command run by `exec` that failed on a host",
+    2: "usage or configuration error, or a file or record that cannot be read or written",
     3: "some hosts failed, some records could not be read, or a run or comparison could not be judged",
     4: "no host reached",
     70: "internal error",
@@ -94,7 +95,7 @@ class AwsUnstable(AwsError):
 
 
 class CannotRun(UsageError):
-    """The command of `run` was not found, or cannot be executed (exit code 126)."""
+    """The command of `run` was not found. If it was found but cannot be executed, the exit code is 126."""
 
     exit_code = 127
 

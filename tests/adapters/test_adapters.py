@@ -94,7 +94,7 @@ def test_every_adapter_has_a_case(name: str) -> None:
 
 def test_an_unknown_name_lists_the_adapters() -> None:
     """An unknown name is an error that lists the existing ones."""
-    with pytest.raises(UsageError, match=r"no benchmark is called 'iozone'; there are: generic, fio, .*kv_cache"):
+    with pytest.raises(UsageError, match=r"no benchmark is called 'iozone'; available: generic, fio, .*kv_cache"):
         load("iozone")
 
 

@@ -45,7 +45,7 @@ def test_selected_nodes() -> None:
         account = Account(endpoint_url=service.endpoint)
         assert len(asyncio.run(with_hostnames(account, "research", nodes))) == len(NODES)
         assert service.described == 21
-        with pytest.raises(UsageError, match="there are: controller, worker"):
+        with pytest.raises(UsageError, match="available: controller, worker"):
             discover_cluster(service, groups=["login"])
 
 

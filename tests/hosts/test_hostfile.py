@@ -73,7 +73,7 @@ def test_error(path: Path, case: Invalid) -> None:
         (b"\xef\xbb\xbf\nn1\xff\n", r"hosts:2: not UTF-8 text \(byte 0xff\)"),
         (b"\xff\xfen\x001\x00", "hosts:1: not UTF-8 text"),
         (b"ann@n1\nbob@n1\n", "hosts:2: n1 is given with user ann and with user bob"),
-        (b"n[1-%d]\nm1\n" % MAX_HOSTS, "hosts:2: more than 100,000 hosts in all"),
+        (b"n[1-%d]\nm1\n" % MAX_HOSTS, "hosts:2: more than 100,000 hosts in total"),
     ],
 )
 def test_invalid_files(path: Path, raw: bytes, why: str) -> None:

@@ -62,7 +62,7 @@ def test_default_is_this_machine(monkeypatch: pytest.MonkeyPatch, hostname: str,
         (["n[1-3]"], ["n[1-9]"], "all hosts were excluded"),
         (["n1!n1"], [], "all hosts were excluded"),
         (["ann@n1", "bob@n1"], [], "n1 is given with user ann and with user bob"),
-        ([f"n[1-{MAX_HOSTS}]", "m1"], [], "more than 100,000 hosts in all"),
+        ([f"n[1-{MAX_HOSTS}]", "m1"], [], "more than 100,000 hosts in total"),
     ],
 )
 def test_invalid_options(hosts: list[str], exclude: list[str], why: str) -> None:

@@ -45,7 +45,7 @@ def test_help(environ: dict[str, str]) -> None:
         (["--via", "site", "--site-zone", "5"], "--site-zone '5': a zone has letters only"),
         (["--via=site", "--ssh-user", "ann"], "--ssh-user has no effect: it is an option of ssh, and --via is site"),
         (["--site-zone", "north"], "no such option: --site-zone"),
-        (["--via", "sites"], f"there are: auto, {', '.join(BUILT_IN)}, site"),
+        (["--via", "sites"], f"available: auto, {', '.join(BUILT_IN)}, site"),
     ],
 )
 def test_invalid_options_are_refused(environ: dict[str, str], arguments: list[str], message: str) -> None:

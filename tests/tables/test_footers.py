@@ -67,7 +67,7 @@ def test_concatenated_file_can_be_concatenated_again(tmp_path: Path) -> None:
 def test_parts_with_different_columns_are_refused(tmp_path: Path) -> None:
     """The error names both files."""
     parts = [write_part(tmp_path / f"{name}.parquet", f"SELECT 1 AS {name}") for name in "ab"]
-    with pytest.raises(RecordError, match=r"b\.parquet has other columns than .*a\.parquet"):
+    with pytest.raises(RecordError, match=r"columns of .*b\.parquet differ from those of .*a\.parquet"):
         concatenate(parts, tmp_path / "whole.parquet", {})
 
 

@@ -81,7 +81,7 @@ def test_help(command: str) -> None:
         ({"via": "slurm", "oversubscribe": True}, "--oversubscribe .* an option of mpi"),
         ({"via": "local", "ssh_user": "ann"}, "--ssh-user .* an option of ssh"),
         ({"via": "slurm", "ssh_option": "x"}, "no transport has an option 'ssh_option'"),
-        ({"via": "nosuch"}, "no transport is called 'nosuch'; there are: auto, local, ssh, slurm, mpi"),
+        ({"via": "nosuch"}, "no transport is called 'nosuch'; available: auto, local, ssh, slurm, mpi"),
         ({"via": "ssh", "ssh_user": 5}, "--ssh-user 5: Expected `str"),
         ({"via": "ssh", "ssh_config": "/no/such"}, "--ssh-config '/no/such': no such file"),
         ({"via": "ssh", "ssh_config": Path("/")}, "--ssh-config '/': it is a directory"),

@@ -19,7 +19,7 @@ const HEADINGS = [
 
 const HOSTS_FROM = HEADINGS.indexOf("Median of hosts");
 const EXPLAINED =
-  "Mean, median, 95th percentile (95 % of the samples are not above it) and maximum are taken over all samples in the phase.";
+  "Mean, median, 95th percentile (95 % of the samples are at or below it) and maximum are taken over all samples in the phase.";
 const EXPLAINED_HOSTS =
   "The median of hosts is the median of the hosts' means; the slowest host has the lowest mean, or the highest if lower is better.";
 

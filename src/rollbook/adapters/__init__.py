@@ -30,7 +30,7 @@ def load(name: str) -> Adapter:
         return adapter
     plugged = {entry.name: entry for entry in importlib.metadata.entry_points(group=GROUP)}
     if name not in plugged:
-        raise UsageError(f"no benchmark is called {name!r}; there are: {', '.join((*NAMES, *sorted(plugged)))}")
+        raise UsageError(f"no benchmark is called {name!r}; available: {', '.join((*NAMES, *sorted(plugged)))}")
     try:
         found: Adapter = plugged[name].load()
     except Exception as error:  # whatever a plug-in does when imported

@@ -77,7 +77,7 @@ def hosts_of(hosts: str | Sequence[str]) -> list[Host]:
 def check_fanout(fanout: int) -> int:
     """The same number; raises `UsageError` unless it is from 1 to `MAX_FANOUT`."""
     if fanout not in range(1, MAX_FANOUT + 1):
-        raise UsageError(f"the fanout is 1 to {MAX_FANOUT} hosts contacted in parallel, not {fanout}")
+        raise UsageError(f"the fan-out must be 1 to {MAX_FANOUT} hosts, not {fanout}")
     return fanout
 
 

@@ -58,7 +58,7 @@ def export(
     if format in FORMATS:
         return export_tables(run, format, path, as_list(tables))
     if format not in EXPORT_FORMATS:
-        raise UsageError(f"unknown format {format!r}; there are {', '.join(EXPORT_FORMATS)}")
+        raise UsageError(f"unknown format {format!r}; available: {', '.join(EXPORT_FORMATS)}")
     if tables:
         raise UsageError(f"tables cannot be selected for {format}")
     if format == "mlpstorage":

@@ -135,7 +135,7 @@ async def _pages(account: Account, operation: str, key: str, **parameters: Any) 
         if not token:
             return
         if token in seen:
-            raise AwsError(f"{operation} does not end: the service repeats a page token")
+            raise AwsError(f"{operation}: endless pagination: the service repeats a page token")
         seen.add(token)
         parameters["NextToken"] = token
 
@@ -161,7 +161,7 @@ def _in_groups(nodes: Sequence[ClusterNode], groups: Sequence[str], cluster: str
     for group in groups:
         if group.lower() not in existing:
             known = ", ".join(sorted(existing.values())) or "none"
-            raise UsageError(f"cluster {cluster} has no instance group {group!r} with nodes; there are: {known}")
+            raise UsageError(f"cluster {cluster} has no instance group {group!r} with nodes; available: {known}")
     wanted = {group.lower() for group in groups}
     return [node for node in nodes if node.group.lower() in wanted]
 

@@ -69,7 +69,7 @@ def parse_size(value: object) -> int:
     """The bytes that a number or a text such as `512 KiB` means; raises `ValueError`."""
     found = re.fullmatch(r"(\d+) ?([KMG]iB|B|)", str(value))
     if not found or isinstance(value, bool):
-        raise ValueError(f"{value!r} is not a size: write 512 KiB or 20 MiB")
+        raise ValueError(f"{value!r} is not a size: use a form such as 512 KiB or 20 MiB")
     return int(found[1]) * UNITS[found[2]]
 
 

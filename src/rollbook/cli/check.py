@@ -92,12 +92,12 @@ MAX_LINES = 12  # lines printed per finding; the JSON document has all
     "--group", "groups", multiple=True, metavar="NAME=HOSTS", help="Compare these hosts as a group; may be repeated."
 )
 @json_option
-@file_option("--junit", help="Also write the rules as test cases in JUnit's XML.")
+@file_option("--junit", help="Also write the rules as test cases in JUnit XML.")
 @click.option(
     "--explain",
     metavar="RULE",
     shell_complete=complete(lambda: [rule.id for rule in engine.rules()]),
-    help="Print the manual of a rule.",
+    help="Explain a rule: why it matters and how to fix it.",
 )
 @click.option("--list", "list_rules", is_flag=True, help="List all rules.")
 @reach_options

@@ -98,7 +98,7 @@ def command(
     if output_format and sql is None:
         raise UsageError("--format needs --query; --json prints the comparison")
     if as_json and sql is not None:
-        raise UsageError("--json cannot be combined with --query; write --format json")
+        raise UsageError("--json cannot be combined with --query; use --format json")
     results = results_directory()
     opened = open_sides(sides, results)
     found = compare_opened(opened, results_dir=results, phase=phase, floor=floor / 100)

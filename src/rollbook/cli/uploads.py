@@ -77,7 +77,7 @@ OPTIONS = (
            "need no permissions), session (sent through the session, uploaded from this machine) or node (nodes run "
            "the AWS CLI) [default: presigned; with --resume or --obfuscate: session]."),
     option("--download", heading=OUTPUT, type=click.Path(file_okay=False, path_type=Path), metavar="DIRECTORY",
-           help="Keep the files that --s3-path uploads in this directory."),
+           help="Also keep the uploaded files in this directory (with --s3-path)."),
 )  # fmt: skip
 
 

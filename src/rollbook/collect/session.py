@@ -184,7 +184,7 @@ class Session:
         if isinstance(error, RollbookError):  # raised here, for example for too much noise
             raise error
         if error is not None:
-            raise AgentFailed(f"the collector failed on what the host sent: {error!r}") from error
+            raise AgentFailed(f"error in the collector while processing data from the host: {error!r}") from error
         await self._close(grace=2.0)
         assert self._ending is not None
         if not self.visit.hello:

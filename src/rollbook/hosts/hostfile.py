@@ -48,7 +48,7 @@ def read_hostfile(path: str | os.PathLike[str]) -> Hosts:
         except UsageError as error:
             raise UsageError(f"{path}:{number}: {error}") from error
         if len(hosts) > MAX_HOSTS:
-            raise UsageError(f"{path}:{number}: more than {MAX_HOSTS:,} hosts in all")
+            raise UsageError(f"{path}:{number}: more than {MAX_HOSTS:,} hosts in total")
     if not hosts:
         raise UsageError(f"{path} contains no hosts")
     return hosts

@@ -61,7 +61,7 @@ def slots_of(text: str, start: int, end: int) -> int:
     """The slots between `start` and `end`."""
     found = _SLOTS.fullmatch(text, start, end)
     if found is None:
-        raise HostListError(text, start if start < end else start - 1, "slots are a number from 1 to 999999")
+        raise HostListError(text, start if start < end else start - 1, "slots must be a number from 1 to 999999")
     return int(found[0])
 
 

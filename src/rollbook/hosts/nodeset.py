@@ -71,7 +71,7 @@ def combine(
         else:
             found = {name: value for name, value in found.items() if (name in more) == (term.join == "&")}
         if len(found) > MAX_HOSTS:
-            raise HostListError(text, term.start, f"more than {MAX_HOSTS:,} hosts in all")
+            raise HostListError(text, term.start, f"more than {MAX_HOSTS:,} hosts in total")
     return found
 
 
@@ -86,7 +86,7 @@ def terms(text: str) -> list[Term]:
         if word is None:
             raise _misplaced(text, position)
         if len(found) == MAX_HOSTS:
-            raise HostListError(text, position, f"more than {MAX_HOSTS:,} hosts in all")
+            raise HostListError(text, position, f"more than {MAX_HOSTS:,} hosts in total")
         found.append(Term(join, position, word.end()))
         gap = _GAP.match(text, word.end())
         assert gap is not None, "the gap may be empty"
@@ -137,7 +137,7 @@ def names(text: str, start: int, end: int) -> list[str]:
             size *= sum(len(span.numbers) for span in spans)
             length += max(len(str(span.numbers[-1]).zfill(span.width)) for span in spans)
             if size > MAX_HOSTS:
-                raise HostListError(text, piece.start(), f"more than {MAX_HOSTS:,} hosts in all")
+                raise HostListError(text, piece.start(), f"more than {MAX_HOSTS:,} hosts in total")
     if length > MAX_NAME:
         raise HostListError(text, start, f"a host name has at most {MAX_NAME} characters")
     found = list(map("".join, itertools.product(*map(_texts, parts))))
@@ -188,5 +188,5 @@ def _span(text: str, found: re.Match[str]) -> _Span:
     if len(last) < len(first) or (len(last) > len(first) and last[0] == "0"):
         raise HostListError(text, found.start(2), "both ends of a range need the same padding")
     if int(step) == 0:
-        raise HostListError(text, found.start(3), "a step is at least 1")
+        raise HostListError(text, found.start(3), "a step must be at least 1")
     return _Span(range(int(first), int(last) + 1, int(step)), len(first))

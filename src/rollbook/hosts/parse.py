@@ -36,7 +36,7 @@ def parse_hosts(
         machine = _this_machine()
         named = {machine.name: machine}
     if len(named) > MAX_HOSTS:
-        raise UsageError(f"more than {MAX_HOSTS:,} hosts in all")
+        raise UsageError(f"more than {MAX_HOSTS:,} hosts in total")
     unwanted: set[str] = set()
     for text in exclude:
         names = _read(text).keys()

@@ -38,7 +38,7 @@ class Segments:
             self._fds[number] = os.open(self._paths[number], os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         data = os.pread(self._fds[number], size, place & 0xFFFFFFFF)
         if len(data) != size:
-            raise RecordError("the journal became shorter while it was read")
+            raise RecordError("the journal was truncated while it was being read")
         return data
 
     def close(self) -> None:

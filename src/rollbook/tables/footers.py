@@ -44,7 +44,7 @@ def concatenate(parts: Sequence[Path], target: Path, metadata: Mapping[str, str]
             footer, end = _footer(data, part)
             joined = joined or footer
             if footer[FILE_SCHEMA] != joined[FILE_SCHEMA]:
-                raise RecordError(f"{part} has other columns than {parts[0]}")
+                raise RecordError(f"the columns of {part} differ from those of {parts[0]}")
             for group in footer[FILE_GROUPS][1][1]:
                 _move(group, out.tell() - len(MAGIC))
                 rows += group[GROUP_ROWS][1]

@@ -50,7 +50,7 @@ def load(name: str) -> type[Transport]:
         built_in: type[Transport] = getattr(importlib.import_module(module), attribute)
         return built_in
     if name not in plug_ins():
-        raise UsageError(f"no transport is called {name!r}; there are: {', '.join((AUTO, *BUILT_IN, *plug_ins()))}")
+        raise UsageError(f"no transport is called {name!r}; available: {', '.join((AUTO, *BUILT_IN, *plug_ins()))}")
     try:
         plugged: type[Transport] = plug_ins()[name].load()
         _check_declarations(name, plugged)

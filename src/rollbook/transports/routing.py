@@ -41,7 +41,7 @@ class Options:
         option that the chosen transport does not have.
         """
         if not (math.isfinite(timeout) and timeout > 0):
-            raise UsageError(f"--timeout is a positive number of seconds, not {timeout}")
+            raise UsageError(f"--timeout must be a positive number of seconds, not {timeout}")
         if fallback is not None and (fallback == AUTO or issubclass(load(fallback), Launcher)):
             raise UsageError(f"the fallback must reach single hosts: {fallback} does not")
         used = _usable(via, fallback)

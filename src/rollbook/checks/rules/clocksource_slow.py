@@ -1,4 +1,4 @@
-"""A host uses a slow hardware clock.
+"""A host uses a slow clock source.
 
 Why: Reading hpet or acpi_pm takes a microsecond or more, and programs read the time with every request.
 Example: clocksource: current hpet (node17)

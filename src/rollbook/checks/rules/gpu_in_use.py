@@ -2,7 +2,7 @@
 
 Why: Another process occupies GPU memory and compute time.
 Example: GPU 3: 40536 MiB in use, 98 % busy before the start (node17)
-Fix: Find the process with nvidia-smi and stop it, or reset the GPU.
+Fix: Find the process with nvidia-smi and stop it. If no process is listed, reset the GPU.
 Reference: nvidia-smi --help-query-gpu
 """
 

@@ -1,7 +1,7 @@
 """A single host has different hardware from a group of hosts.
 
-Why: Hosts are grouped by machine and processor, so this host is not compared with any other. It may be a wrong
-delivery, or a login node among compute nodes.
+Why: Hosts are grouped by machine and processor, so this host is not compared with any other. It may be the wrong
+model, or a login node among compute nodes.
 Example: hardware: Dell PowerEdge R7625, AMD EPYC 9654 on 31 of 32 hosts; Dell PowerEdge R7615, AMD EPYC 9654 on node17
 Fix: If this is intended, name the groups: --group login=node17. Otherwise remove the host from the run.
 Reference: rollbook check --group

@@ -35,7 +35,7 @@ def check(run: RunData) -> Iterator[Finding]:
     if damaged:
         raise CannotTell(f"damaged tables: {', '.join(damaged)}")
     if len(sampled) < FEWEST_ROWS:
-        raise NotApplicable(f"comparing hosts takes at least {FEWEST_ROWS} of them")
+        raise NotApplicable(f"a comparison needs at least {FEWEST_ROWS} hosts")
 
 
 def findings_of(outliers: Sequence[Outlier]) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 Why: Access to files with stripes on that target blocks until the target is back.
 Example: lustre: target scratch-OST0003 is DISCONN (node17)
-Fix: Run `lctl ping` to the server on the host; check the network, and the server's log for evictions.
+Fix: On the host, run `lctl ping NID` with the server's NID; check the network, and the server's log for evictions.
 Reference: lctl-get_param(8)
 """
 

@@ -1,7 +1,7 @@
 """Writes and reads of all checkpointing invocations do not add up.
 
 Why: A result has a fixed number of writes and reads, in one invocation, or first all writes and then all reads.
-Example: 10 writes and 0 reads in all, 10 writes, 10 reads required
+Example: 10 writes and 0 reads in total; required: 10 writes, 10 reads
 Fix: Repeat the benchmark with the required counts.
 Reference: MLPerf Storage rules 4.7.1
 """
@@ -30,7 +30,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     required = f"{rules.writes} writes, {rules.reads} reads"
     yield Compared("checkpoints of all runs", required, f"{writes} writes, {reads} reads")
     if (writes, reads) != (rules.writes, rules.reads):
-        text = f"{writes} writes and {reads} reads in all, {required} required"
+        text = f"{writes} writes and {reads} reads in total; required: {required}"
         yield finding_for(Validation.INVALID, text, "num_checkpoints", required, [writes, reads])
     elif rules.split == "one or two" and len(counts) > 1 and counts[0][1]:
         text = "the first of two invocations must only write, the second only read"

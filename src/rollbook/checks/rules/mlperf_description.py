@@ -1,7 +1,7 @@
 """The description of the system does not match the run.
 
-Why: Reviewers compare it with the summary: the number of clients must be the same, and each client's memory within a
-tenth of the described one.
+Why: Reviewers compare it with the summary: the number of clients must be the same, and each client's memory within
+10 % of the described value.
 Example: 15 clients described, 16 in the run
 Fix: Correct the description; `rollbook describe` writes the clients as they were measured.
 Reference: MLPerf Storage rules 2.1.9

@@ -29,7 +29,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     if rules.vector_database.runs is not None:
         limits["vector_database"] = (rules.vector_database.runs, rules.vector_database.runs)
     if runs.type not in limits:
-        raise NotApplicable(f"round {rules.name} requires no number of {runs.type} runs")
+        raise NotApplicable(f"round {rules.name} does not prescribe a number of {runs.type} runs")
     count, (least, most) = len(runs.measured), limits[runs.type]
     required = f">= {least}" if most is None else f"{least}" if least == most else f"{least} to {most}"
     yield Compared("runs", required, count)
