@@ -79,8 +79,8 @@ def test_invalid_types(tmp_path: Path, kind: str) -> None:
         (lambda: rollbook.run("ls -l"), "a list of strings"),
         (lambda: rollbook.run(["echo", 3]), "a list of strings or paths: .* not int"),  # type: ignore[list-item]
         (lambda: rollbook.run(["echo", "a\0b"]), "a NUL character"),
-        (lambda: rollbook.snapshot(timeout=float("nan")), "--timeout is a positive number"),
-        (lambda: rollbook.snapshot(timeout=0), "--timeout is a positive number"),
+        (lambda: rollbook.snapshot(timeout=float("nan")), "--timeout must be a positive number"),
+        (lambda: rollbook.snapshot(timeout=0), "--timeout must be a positive number"),
         (lambda: rollbook.snapshot(fanout=0), "the fan-out must be 1 to 4096"),
         (lambda: rollbook.snapshot(fanout=-1), "the fan-out must be 1 to 4096"),
         (lambda: rollbook.record(fanout=0), "the fan-out must be 1 to 4096"),

@@ -116,7 +116,7 @@ def test_users_items(tmp_path: Path) -> None:
 MISTAKES = {
     '[x]\ntitle = "x"\n': r"\[x\] has neither paths nor commands",
     '[x]\ntitle = "x"\npaths = ["relative"]\n': r"\[x\] 'relative' is not an absolute path",
-    '[x]\ntitle = "x"\npaths = ["/a"]\nlimit = "2 MB"\n': r"\[x\] limit: '2 MB' is not a size: use a form such as 512 KiB",
+    '[x]\ntitle = "x"\npaths = ["/a"]\nlimit = "2 MB"\n': r"\[x\] limit: '2 MB' is not a size: use a form such as",
     '[x]\ntitle = "x"\npaths = ["/a"]\nsecond = 3\n': r"\[x\] Object contains unknown field `second`",
     '[x]\ntitle = "x"\npaths = ["/a"]\nkeep = "middle"\n': r"\[x\] keep: Invalid enum value 'middle'",
     '[x]\ntitle = "x"\ncommands = ["a {since}"]\n': r"placeholders need a list of arguments",

@@ -91,7 +91,7 @@ def test_help(command: str) -> None:
         ({"via": "slurm", "slurm_args": "-ox"}, "-ox changes the output of the launcher"),
         ({"via": "slurm", "slurm_args": "--error=x"}, "--error=x changes the output of the launcher"),
         ({"fallback": "mpi"}, "the fallback must reach single hosts: mpi does not"),
-        ({"timeout": float("inf")}, "--timeout is a positive number of seconds, not inf"),
+        ({"timeout": float("inf")}, "--timeout must be a positive number of seconds, not inf"),
     ],
 )
 def test_refused_options(given: dict[str, object], message: str) -> None:
