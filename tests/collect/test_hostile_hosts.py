@@ -25,7 +25,7 @@ COMMANDS = {
     "watch": ["watch", "--once", "--interval", "0.1"],
 }
 LAST = {"exec": ["--", "echo", "alive"], "bundle": [], "watch": []}
-TOO_MUCH = "disconnected: the host sends more than .*, which no agent does"
+TOO_MUCH = "disconnected: the host sends more than .*, its budget"
 GARBAGE = "the host sends garbage"
 # The reason for which each behaviour is disconnected; a dict where commands differ.
 REASONS: dict[str, str | dict[str, str]] = {
@@ -37,8 +37,8 @@ REASONS: dict[str, str | dict[str, str]] = {
     "declared": GARBAGE,
     "bombs": GARBAGE,
     "samples": {"watch": "inflated data per second", "": TOO_MUCH},
-    "files": {"bundle": "the node sent too many files at a time", "": "frames per second"},
-    "logs": {"bundle": "the node sent a frame with too much data", "": TOO_MUCH},
+    "files": {"bundle": "it sent too many files at a time", "": "frames per second"},
+    "logs": {"bundle": "it sent a frame with too much data", "": TOO_MUCH},
     "message": r"root# \?gnp.exe\?31m bye",
 }
 CONTROL = set(ATTACK) - set(string.printable) | {"\r"}

@@ -117,15 +117,21 @@ def test_record_is_moved_into_the_tools_directory(tmp_path: Path, delay: str) ->
 
 
 def test_record_is_copied_to_another_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All files and directories of the copy are synced before the record is removed; an existing target stays."""
+    """The copy appears when it is complete, and is synced before the record is removed; an existing target stays."""
     record, target = tmp_path / "record", tmp_path / "results" / "rollbook"
     (record / "raw").mkdir(parents=True)
+    target.parent.mkdir()
     (record / "raw" / "1.seg").write_bytes(b"journal")
     (record / "stdout.log").write_bytes(b"log")
     synced: set[Path] = set()
 
-    def rename(path: Path, target: Path) -> None:
-        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(path), None, str(target))
+    rename_here = Path.rename
+
+    def rename(path: Path, to: Path) -> None:
+        if path == record:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(path), None, str(to))
+        assert (path / "raw" / "1.seg").read_bytes() == b"journal"
+        rename_here(path, to)
 
     def fsync(descriptor: int) -> None:
         assert (record / "raw" / "1.seg").exists()
@@ -135,6 +141,7 @@ def test_record_is_copied_to_another_file_system(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(os, "fsync", fsync)
     _move(record, target)
     assert synced == {target.parent, target, *target.rglob("*")}
+    assert list(target.parent.iterdir()) == [target]
     assert (target / "raw" / "1.seg").read_bytes() == b"journal"
     assert not record.exists()
     with pytest.raises(FileExistsError):

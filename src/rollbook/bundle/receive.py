@@ -113,6 +113,8 @@ class _Open:
         self.relative, self.source = relative, source
         self.size, self.redactions, self.hash = 0, 0, hashlib.sha256()
         self._stack = contextlib.ExitStack()
+        # Not synced, because a node has hundreds of files. One that a crash damages does not have its recorded hash, so
+        # `--resume` reads its item again.
         self._file: IO[bytes] = self._stack.enter_context(atomic_file(path, sync=False))
 
     def write(self, data: bytes) -> None:
@@ -347,4 +349,4 @@ def _signed(text: str) -> int:
 
 
 def _invalid(what: str) -> AgentFailed:
-    return AgentFailed(f"disconnected: the node sent {what}, which no agent does")
+    return AgentFailed(f"disconnected: the node violated the protocol: it sent {what}")

@@ -158,7 +158,7 @@ def _require_read(name: str, row: Row, run: RunData, *, found: bool) -> None:
         missing = {host for names in unread.values() for host in names}
         raise CannotTell(f"{name_list(list(unread))} not read on {fold(missing)}")
     if not found and not any(run.state(source).present for source in sources):
-        raise NotApplicable(f"no host has {name_list(sources)}" if sources else "no field is left to this rule")
+        raise NotApplicable(f"no host has {name_list(sources)}" if sources else "other rules check all its fields")
 
 
 def _require_unique_values(name: str, row: Row, run: RunData) -> None:

@@ -89,8 +89,8 @@ def command(
     """Compare runs: results, phases, metrics and changed facts of A with those of B and further sides.
 
     Each side is a RECORD, several separated by commas, the name of several records, a group of `run --repeat` by name
-    or id, or a directory of records. Differences are tested if each side has at least two runs; five runs, alternating
-    between the sides, are a good number. Exits with 1 or 3 only with --fail-on.
+    or id, or a directory of records. Differences are tested if each side has at least two runs; use five per side, and
+    alternate between the sides. Exits with 1 or 3 only with --fail-on.
 
     Tables for --query: sides, comparison and changed_facts contain what is printed without --query; all tables of
     `rollbook query --all` (runs, results, phase_stats, facts, rates, …) contain the compared records.

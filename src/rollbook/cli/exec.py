@@ -62,8 +62,8 @@ def command(
     `rollbook exec -- ls '/tmp/a b'`, `rollbook exec -- 'uptime | cut -c1-9'`. The command has an empty stdin. When it
     ends, and on Ctrl-C or a timeout, its whole process group is killed.
 
-    Exit codes: 0 exit status 0 on all hosts, 1 another exit status on some, 3 the command did not run to its end on
-    some, 4 no host reached, 130 interrupted.
+    Exit codes: 0 the command succeeded on all hosts, 1 it failed on some, 3 it did not finish on some, 4 no host
+    reached, 130 interrupted.
     """
     if argv[0].startswith("-"):
         raise UsageError(f"no such option: {argv[0]}; put -- before the command")

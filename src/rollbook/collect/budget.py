@@ -156,4 +156,4 @@ class _Bucket:
 
 
 def _excess(limit: str) -> AgentFailed:
-    return AgentFailed(f"disconnected: the host sends more than {limit}, which no agent does")
+    return AgentFailed(f"disconnected: the host sends more than {limit}, its budget")

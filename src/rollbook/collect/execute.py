@@ -49,9 +49,9 @@ class Command:
         if any("\0" in word for word in self.argv):
             raise UsageError("an argument cannot contain a NUL byte")
         if self.timeout is not None and not 0 < self.timeout < 1e9:
-            raise UsageError(f"the timeout of a command is a positive number of seconds, not {self.timeout}")
+            raise UsageError(f"the timeout of a command must be a positive number of seconds, not {self.timeout}")
         if not 0 <= self.max_output <= LARGEST_OUTPUT:
-            raise UsageError(f"the output of a host is limited to 0 to {LARGEST_OUTPUT} bytes, not {self.max_output}")
+            raise UsageError(f"the output limit of a host must be 0 to {LARGEST_OUTPUT} bytes, not {self.max_output}")
 
     @property
     def argv(self) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from typing import Any
 
 from rollbook.adapters.argv import MLPSTORAGE, arguments_of, option
 from rollbook.errors import RecordError, UsageError
-from rollbook.files import BY_UMASK, sync_tree, write_file
+from rollbook.files import BY_UMASK, sync_tree, temporary_directory, write_file
 from rollbook.records.layout import RecordDirectory
 from rollbook.records.locate import INSIDE
 from rollbook.records.outcome import Outcome
@@ -150,7 +150,10 @@ def _move(record: Path, target: Path) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        shutil.copytree(record, target, symlinks=True, dirs_exist_ok=True)
+        with temporary_directory(target.parent) as scratch:
+            copy = scratch / record.name
+            shutil.copytree(record, copy, symlinks=True)
+            copy.rename(target)
         sync_tree(target)
         shutil.rmtree(record)
 

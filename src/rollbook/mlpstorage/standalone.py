@@ -216,6 +216,7 @@ def gather(path: str) -> None:
     mine = dict(facts(), mpi_rank=communicator.Get_rank())
     every = communicator.gather(mine, root=0)
     if every is not None:
+        # As rollbook.files does, which this module cannot import on a host.
         part = "%s.%s.part" % (path, os.urandom(8).hex())
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         with os.fdopen(os.open(part, flags, 0o600), "w") as file:
@@ -223,3 +224,6 @@ def gather(path: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
+        directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
+        os.fsync(directory)
+        os.close(directory)

@@ -1,7 +1,7 @@
 """The data set of training runs was not generated as required.
 
 Why: All runs must read one data set, generated once, with at least the files that the runs use; and the runs must use
-at least the files that the tool's `datasize` computed.
+at least the files that MLPerf Storage's `datasize` computed.
 Example: 55999 files generated, 56000 used by a run
 Fix: Generate the data set once with the number of files that `datasize` prints, and keep its result directory.
 Reference: MLPerf Storage rules 3.3.1

@@ -32,7 +32,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     found = (read_object(directory / EVIDENCE) if directory else None) or {}
     same = found.get("same_filesystem")
     if not isinstance(same, bool):
-        raise CannotTell(f"{EVIDENCE}, in which the tool records it, is missing or unreadable")
+        raise CannotTell(f"{EVIDENCE}, in which MLPerf Storage's tool records it, is missing or unreadable")
     yield Compared("data and results on one file system", False, same)
     if same:
         data, results = (found.get(name) or "unknown" for name in ("data_or_chkpt_path", "results_path"))

@@ -25,7 +25,7 @@ ID, SEVERITY, NEEDS = "mlperf-gap", "fail", (Benchmark,)
 
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
-    """The end of the latest run beside this one that only wrote this model, against the start of this one."""
+    """The time from the end of the latest run next to this one that only wrote this model to the start of this one."""
     rules = round_of(run)
     require_type(run, "checkpointing")
     most = rules.require(rules.checkpointing.gap_seconds)
@@ -35,7 +35,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
         raise NotApplicable("not a run that only reads checkpoints")
     wrote = _writing_run(run)
     if wrote is None:
-        raise CannotTell("there is no run beside this one that only writes checkpoints")
+        raise CannotTell("no run next to this one only writes checkpoints")
     gap = (_began(run.metadata, run.summary) - _ended(*wrote)).total_seconds()
     skew = max((abs(host.clock.offset_ns) for host in run.hosts_with_data if host.clock), default=0) / 1e9
     yield Compared("seconds between writing and reading", f"0 to {most:g}", gap)
