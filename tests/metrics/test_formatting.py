@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
-from rollbook.metrics.formatting import amount, number
+from rollbook.metrics.formatting import amount
+
+CASES = json.loads((Path(__file__).parents[1] / "data" / "formatting" / "amounts.json").read_text())
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0"), (0.0004, "0.0004"), (-0.00041, "-0.00041"), (0.0994, "0.099"), (0.41, "0.41"), (9.1, "9.1"), (27, "27"),
-     (99.94, "99.9"), (99.96, "100"), (1234, "1234")],
-)  # fmt: skip
-def test_number(value: float, text: str) -> None:
-    """Numbers below 1 keep up to two significant digits; only 0 is shown as 0."""
-    assert number(value) == text
-
-
-@pytest.mark.parametrize(("value", "unit", "text"), [(0.0004, "s", "0.0004 s"), (1536, "B/s", "1.5 KiB/s")])
+@pytest.mark.parametrize(("value", "unit", "text"), CASES)
 def test_amount(value: float, unit: str, text: str) -> None:
-    """The unit follows the number; bytes have a binary prefix."""
+    """The terminal's text; the tests of the page read the same cases."""
     assert amount(value, unit) == text

@@ -1,32 +1,43 @@
 // Numbers with units, and times, as text.
 
 const BYTES = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+const TIMES = ["ns", "us", "ms", "s"];
 
-/** A value with its unit: `1.5 GiB/s`, `34 %`, `9.1 ms`, `318/s`. */
+/** A value with its unit, as the terminal shows it: `1.5 GiB/s`, `34 %`, `9.1 ms`, `10.3k/s`. */
 export function amount(value: number | null | undefined, unit: string): string {
   if (value === null || value === undefined || Number.isNaN(value)) return "no data";
   if (unit.startsWith("B")) {
-    let power = 0;
-    let scaled = value;
-    while (Math.abs(scaled) >= 1023.95 && power < BYTES.length - 1) {
-      scaled /= 1024;
-      power++;
-    }
+    const [scaled, power] = scale(value, 1024, 1023.95, BYTES.length - 1);
     return `${number(scaled)} ${BYTES[power]}${unit.slice(1)}`;
   }
-  if (unit === "ns" || unit === "us") return amount(value / (unit === "ns" ? 1e6 : 1e3), "ms");
-  if (unit === "ms" && Math.abs(value) >= 1000) return `${number(value / 1000)} s`;
-  if (unit === "ms" && value !== 0 && Math.abs(value) < 0.1) return `${number(value * 1000)} µs`;
-  if (unit === "1/s") return `${number(value)}/s`;
+  if (TIMES.includes(unit)) {
+    const first = TIMES.indexOf(unit);
+    const [scaled, power] = scale(value, 1000, 1000, TIMES.length - 1 - first);
+    return `${number(scaled)} ${TIMES[first + power]}`;
+  }
+  if (unit === "1/s") {
+    const size = Math.abs(value);
+    const [factor, prefix] = size >= 1e6 ? [1e6, "M"] : size >= 1e4 ? [1e3, "k"] : [1, ""];
+    return `${number(value / factor)}${prefix}/s`;
+  }
   return `${number(value)} ${unit}`.trimEnd();
 }
 
-/** Three significant digits, thousands separated. */
+/** The value divided by `base` until it is below `limit`, and how often; at most `most` times. */
+function scale(value: number, base: number, limit: number, most: number): [number, number] {
+  let power = 0;
+  while (Math.abs(value) >= limit && power < most) {
+    value /= base;
+    power++;
+  }
+  return [value, power];
+}
+
+/** Up to three significant digits: `0.0041`, `0.41`, `9.1`, `27`, `1234`. */
 export function number(value: number): string {
   const size = Math.abs(value);
-  if (size >= 999.5) return Math.round(value).toLocaleString("en-GB").replaceAll(",", "\u202f");
-  const digits = size >= 99.95 ? 0 : size >= 9.995 ? 1 : size >= 0.01 || size === 0 ? 2 : 4;
-  return String(Number(value.toFixed(digits)));
+  if (size > 0 && size < 0.0995) return String(Number(value.toPrecision(2)));
+  return String(Number(value.toFixed(size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2)));
 }
 
 export function duration(ms: number): string {
