@@ -14,7 +14,7 @@ from rollbook.metrics.metric import Metric
 from rollbook.records.findings import Findings, read_findings
 from rollbook.records.record import Phase, Record
 from rollbook.report.chart_order import highlights
-from rollbook.report.charts import charted, draw
+from rollbook.report.charts import chart_grids, draw
 from rollbook.report.facts import changed, compared
 from rollbook.report.hosts import cost, hosts_shown, marks
 from rollbook.report.model import MS, Chart, CommandShown, FindingShown, IssueReport, Mark, PageData
@@ -80,7 +80,7 @@ def build(record: Record, tables: Tables | None) -> PageData:
 
 def first_charts(record: Record, tables: Tables) -> list[tuple[Metric, Grid]]:
     """The metrics whose charts come first on the page, with their values."""
-    grids, checked = charted(tables, record.hosts), read_findings(record.path)
+    grids, checked = chart_grids(tables, record.hosts), read_findings(record.path)
     if grids is None:
         return []
     by_name = {metric.name: (metric, grid) for metric, grid in grids.by_host.items()}

@@ -12,7 +12,7 @@ from rollbook.report.model import MS, Chart, Devices
 from rollbook.report.pack import pack
 from rollbook.sql.grids import Grids, Tables
 
-__all__ = ["charted", "draw"]
+__all__ = ["chart_grids", "draw"]
 
 MAX_DEVICES = 600
 """Rows of devices in one chart. A chart with more has only the devices of outliers, or the page would be too large."""
@@ -33,7 +33,7 @@ def draw(
     `place` gives each host's place on the page. `metrics` and `outlier_hosts` are those with outliers, the strongest
     first.
     """
-    found = charted(tables, hosts)
+    found = chart_grids(tables, hosts)
     if found is None:
         return [], [*_damage(tables), "The series has no samples."]
     first = highlights(list(found.by_host.items()), metrics)
@@ -42,7 +42,7 @@ def draw(
     return charts, [*_damage(tables), *_notes(found, hosts, devices)]
 
 
-def charted(tables: Tables, hosts: RecordHosts) -> Grids | None:
+def chart_grids(tables: Tables, hosts: RecordHosts) -> Grids | None:
     """The metrics that have a chart; None for a run without samples."""
     everything = tables.all_grids(hosts)
     return everything.select(lambda metric: bool(metric.chart)) if everything else None
