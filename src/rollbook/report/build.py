@@ -15,7 +15,7 @@ from rollbook.records.findings import Findings, read_findings
 from rollbook.records.record import Phase, Record
 from rollbook.report.chart_order import highlights
 from rollbook.report.charts import chart_grids, draw
-from rollbook.report.facts import changed, compared
+from rollbook.report.facts import compare_facts, group_changes
 from rollbook.report.hosts import cost, hosts_shown, marks
 from rollbook.report.model import MS, Chart, CommandShown, FindingShown, IssueReport, Mark, PageData
 from rollbook.report.phases import phases
@@ -42,8 +42,8 @@ def build(record: Record, tables: Tables | None) -> PageData:
     report = _issue_report(record, place)
     charts, notes = _charts(record, tables, place, found)
     command, times = _command(record)
-    differing, equal, groups = compared(record.hosts.start)
-    changes, unlisted = changed(record.hosts.start, record.hosts.end)
+    differing, equal, groups = compare_facts(record.hosts.start)
+    changes, unlisted = group_changes(record.hosts.start, record.hosts.end)
     notes.append("Rates are counter differences divided by time on the host's own clock; all hosts share one timeline.")
     if checked:
         notes += value_lines(checked.rules)
