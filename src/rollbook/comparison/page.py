@@ -18,7 +18,7 @@ from rollbook.comparison.values import phase_names
 from rollbook.files import BY_UMASK, write_file
 from rollbook.records.record import Record
 from rollbook.report.page import embed
-from rollbook.sql.connection import opened
+from rollbook.sql.connection import connect_internal
 
 __all__ = ["ComparisonPage", "build", "overall_verdict", "write_page"]
 
@@ -160,7 +160,7 @@ def _lines(record: Record, names: Sequence[str], width: float) -> list[list[floa
     lines: list[list[float | None]] = [[None] * buckets for _ in names]
     means = ", ".join(f"avg({name})" for name in names)
     start, step = record.hosts.started_ns, round(width * 1e9)
-    with opened(record) as connection:
+    with connect_internal(record) as connection:
         query = f"SELECT (epoch_ns(ts) - {start}) // {step} AS bucket, {means} FROM rates GROUP BY bucket"  # noqa: S608 - names of metrics
         for bucket, *values in connection.execute(query).fetchall():
             if 0 <= bucket < buckets:

@@ -17,7 +17,7 @@ from rollbook.sources.base import Facts
 from rollbook.sources.diskstats import Disk
 from rollbook.sources.loadavg import LoadAvg
 from rollbook.sources.net_dev import Interface
-from rollbook.sql.connection import opened
+from rollbook.sql.connection import connect_internal
 from rollbook.tables.quoting import quoted
 from rollbook.times import from_ns, iso_time
 
@@ -45,7 +45,7 @@ def write_timeseries(
     A source that a host never had is left out of its samples. A `connection` to the record stays open. Raises
     `RecordError` if the file cannot be written or a table is damaged.
     """
-    tables = contextlib.nullcontext(connection) if connection else opened(record, whole=False)
+    tables = contextlib.nullcontext(connection) if connection else connect_internal(record, whole=False)
     with tables as found, atomic_file(path, mode=mode) as file:
         return _write(record, found, file)
 

@@ -41,9 +41,9 @@ from rollbook.tables.reasons import UNREADABLE, reason_of
 __all__ = [
     "CONFIG",
     "connect",
+    "connect_internal",
     "dicts",
     "fill",
-    "opened",
     "query",
     "readable",
     "relation",
@@ -103,7 +103,7 @@ def connect(
 
 
 @contextlib.contextmanager
-def opened(record: Record, *, whole: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:
+def connect_internal(record: Record, *, whole: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection for Rollbook's own queries, without views `<source>_rates`.
 
     Raises `RecordError` if a query cannot read a table.

@@ -208,8 +208,8 @@ def open_tables(record: Record, *, charts: bool = True) -> Iterator[Tables | Non
     if not record.series_files():
         yield None
         return
-    from rollbook.sql.connection import opened  # noqa: PLC0415 - DuckDB takes a tenth of a second to import
+    from rollbook.sql.connection import connect_internal  # noqa: PLC0415 - DuckDB takes a tenth of a second to import
     from rollbook.sql.damage import replaced_tables  # noqa: PLC0415
 
-    with opened(record) as connection:
+    with connect_internal(record) as connection:
         yield Tables(connection, charts=charts, damaged=replaced_tables(connection))
