@@ -94,7 +94,7 @@ def replaced_tables(connection: duckdb.DuckDBPyConnection) -> list[str]:
 
 def changed_tables(connection: duckdb.DuckDBPyConnection, record: Record, sql: str) -> list[str]:
     """The tables that a query may read and that do not match their hash in the manifest; none without a manifest."""
-    return mismatches(record, _used(connection, sql)) or []
+    return mismatches(record, _words_with_views(connection, sql)) or []
 
 
 def mismatches(record: Record, names: Container[str]) -> list[str] | None:
@@ -112,7 +112,7 @@ def mismatches(record: Record, names: Container[str]) -> list[str] | None:
     return changed
 
 
-def _used(connection: duckdb.DuckDBPyConnection, sql: str) -> set[str]:
+def _words_with_views(connection: duckdb.DuckDBPyConnection, sql: str) -> set[str]:
     """The words of a query and, recursively, of the views it names: every table it reads is among them."""
     found = connection.execute("SELECT lower(view_name), lower(sql) FROM duckdb_views() WHERE NOT internal").fetchall()
     views: dict[str, str] = dict(found)
