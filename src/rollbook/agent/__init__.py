@@ -24,7 +24,19 @@ __all__ = [
     "text",
 ]
 
-MODULES = ("wire", "secure", "redaction", "reading", "source", "children", "once", "steady", "command", "loop", "agent")
+MODULES = (
+    "wire",
+    "secure",
+    "redaction",
+    "reading",
+    "source",
+    "children",
+    "fact_children",
+    "sample_children",
+    "command",
+    "loop",
+    "agent",
+)
 # Sent only for issue reports.
 EXTENSION = (
     *("secret_names", "spans", "redactor", "outgoing", "matching", "dated", "patience"),
