@@ -5,7 +5,7 @@ import select
 import time
 
 from rollbook.agent.children import exec_program, is_stuck, signal
-from rollbook.agent.dated import BLOCK, TimeWindow
+from rollbook.agent.log_window import BLOCK, TimeWindow
 from rollbook.agent.outgoing import Sink, Tail, quoted
 from rollbook.agent.reading import find_program, user_directories
 from rollbook.agent.wire import slurp

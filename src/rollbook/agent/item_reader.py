@@ -7,8 +7,8 @@ import stat
 import struct
 import time
 
-from rollbook.agent.dated import BLOCK, line_start, position
 from rollbook.agent.item_program import kill_session, run_program
+from rollbook.agent.log_window import BLOCK, line_start, position
 from rollbook.agent.matching import below
 from rollbook.agent.outgoing import BEFORE, Sink, Tail, escaped
 from rollbook.agent.patience import BUSY, Patience
