@@ -39,7 +39,7 @@ MODULES = (
 )
 # Sent only for issue reports.
 EXTENSION = (
-    *("secret_names", "spans", "redactor", "outgoing", "matching", "log_window", "patience"),
+    *("secret_names", "spans", "redactor", "outgoing", "matching", "log_window", "item_timeout"),
     *("item_program", "item_reader", "evidence"),
 )
 # A regular expression because parsing the modules takes as long as a host takes to answer; a test compares both.

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol, TypedDict, Unpack
 
-from rollbook.agent.patience import BUSY
+from rollbook.agent.item_timeout import BUSY
 from rollbook.bundle.cluster_items import PARTS, ClusterOptions, read_cluster
 from rollbook.bundle.delivery import Delivery, Parcel, Sender, reserved
 from rollbook.bundle.directory import BundleDirectory, NodeState
