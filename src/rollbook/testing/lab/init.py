@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import rollbook
-from rollbook.testing.lab import cover, syscalls
+from rollbook.testing.lab import file_overlays, syscalls
 from rollbook.testing.lab.processes import reap
 
 __all__ = ["INSIDE", "Boot", "ip"]
@@ -71,9 +71,9 @@ class Boot:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
             self._leave_descriptors()
             self._enter_namespaces()
-            cover.cover(self._files)
+            file_overlays.cover(self._files)
             for program in self._hidden:
-                cover.hide(program)
+                file_overlays.hide(program)
             self._its.send(b"done")
             if self._its.recv(16):
                 ip("link set lo up", f"addr add {self.address} dev eth0", "link set eth0 up")
@@ -102,7 +102,7 @@ class Boot:
         # Opened before an empty /tmp may cover them, and in this mount namespace, as a bind mount requires.
         directory = os.open(self.directory, os.O_PATH)
         shared = {path: os.open(path, os.O_PATH) for path in SHARED}
-        for path, mode in cover.OWN.items():
+        for path, mode in file_overlays.OWN.items():
             if Path(path).is_dir():
                 syscalls.mount("tmpfs", path, "tmpfs", data=f"mode={mode}")
         for path in (INSIDE, "/run/sshd", "/run/cgroup"):

@@ -23,7 +23,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rollbook.testing.lab import cover, syscalls
+from rollbook.testing.lab import file_overlays, syscalls
 from rollbook.testing.lab.init import Boot, ip
 from rollbook.testing.lab.processes import everyone, reap
 
@@ -71,13 +71,13 @@ class Keeper:
             os.waitpid(pid, 0)
 
     def within(self, pid: int, what: str, **arguments: Any) -> None:
-        """Call a function of `cover` in the mount namespace of process `pid`."""
+        """Call a function of `file_overlays` in the mount namespace of process `pid`."""
         mine, its = os.pipe()
         child = os.fork()
         if child == 0:
             try:
                 syscalls.setns(os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY), syscalls.CLONE_NEWNS)
-                getattr(cover, what)(**arguments)
+                getattr(file_overlays, what)(**arguments)
                 os._exit(0)
             except OSError as error:
                 os.write(its, str(error).encode())
