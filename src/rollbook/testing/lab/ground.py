@@ -1,4 +1,4 @@
-"""What this machine offers to a lab, and the connection to the lab's keeper."""
+"""What this machine offers to a lab, and the connection to the lab's supervisor."""
 
 from __future__ import annotations
 
@@ -87,50 +87,50 @@ def _unused(start: int) -> str:
 
 
 class Ground:
-    """A directory for a lab, and a keeper that outlives this process just long enough to remove all of it."""
+    """A directory for a lab, and a supervisor that outlives this process just long enough to remove all of it."""
 
     def __init__(self) -> None:
         _remove_stale()
         owner = f"{os.getpid()}-{started(os.getpid())}-"
         self.directory = Path(tempfile.mkdtemp(prefix=_PREFIX + owner))
         self._lock = threading.Lock()
-        with (self.directory / "keeper.log").open("wb") as log:
-            self._keeper = subprocess.Popen(
-                [sys.executable, "-m", "rollbook.testing.lab.keeper", self.directory],
+        with (self.directory / "supervisor.log").open("wb") as log:
+            self._supervisor = subprocess.Popen(
+                [sys.executable, "-m", "rollbook.testing.lab.supervisor", self.directory],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for the tests: the keeper tidies up after them
+                start_new_session=True,  # Ctrl-C is for the tests: the supervisor tidies up after them
             )
 
     @property
     def pid(self) -> int:
-        """The keeper's process; its network namespace holds the switch ends of all links."""
-        return self._keeper.pid
+        """The supervisor's process; its network namespace holds the switch ends of all links."""
+        return self._supervisor.pid
 
     def ask(self, do: str, **arguments: Any) -> Any:
-        """Send a request to the keeper; its error is raised here."""
-        assert self._keeper.stdin is not None
-        assert self._keeper.stdout is not None
+        """Send a request to the supervisor; its error is raised here."""
+        assert self._supervisor.stdin is not None
+        assert self._supervisor.stdout is not None
         with self._lock:
             try:
-                self._keeper.stdin.write(json.dumps({"do": do, **arguments}).encode() + b"\n")
-                self._keeper.stdin.flush()
+                self._supervisor.stdin.write(json.dumps({"do": do, **arguments}).encode() + b"\n")
+                self._supervisor.stdin.flush()
             except BrokenPipeError:
-                raise OSError("the lab's keeper is gone") from None
-            answer = json.loads(self._keeper.stdout.readline() or b'{"error": "the lab\'s keeper died"}')
+                raise OSError("the lab's supervisor is gone") from None
+            answer = json.loads(self._supervisor.stdout.readline() or b'{"error": "the lab\'s supervisor died"}')
         if "error" in answer:
             raise OSError(answer["error"])
         return answer["answer"]
 
     def close(self) -> None:
-        """Let the keeper take everything down, and wait until it has."""
-        assert self._keeper.stdin is not None
-        assert self._keeper.stdout is not None
-        log = (self.directory / "keeper.log").open()
-        self._keeper.stdin.close()
-        code = self._keeper.wait(timeout=60)
-        self._keeper.stdout.close()
+        """Let the supervisor take everything down, and wait until it has."""
+        assert self._supervisor.stdin is not None
+        assert self._supervisor.stdout is not None
+        log = (self.directory / "supervisor.log").open()
+        self._supervisor.stdin.close()
+        code = self._supervisor.wait(timeout=60)
+        self._supervisor.stdout.close()
         with log:
             if code:
                 shutil.rmtree(self.directory, ignore_errors=True)
@@ -138,7 +138,7 @@ class Ground:
 
 
 def _remove_stale() -> None:
-    """Remove directories of labs whose owner and keeper were both killed."""
+    """Remove directories of labs whose owner and supervisor were both killed."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         owner = re.fullmatch(rf"{_PREFIX}(\d+)-(\d+)-.*", path.name)
         if owner and started(int(owner[1])) != owner[2]:

@@ -150,7 +150,7 @@ class Machine(Core):
         return f"{INSIDE}/files/{backing.name}"
 
     def _within(self, do: str, **arguments: Any) -> None:
-        """Ask the keeper to change the host's mount namespace."""
+        """Ask the supervisor to change the host's mount namespace."""
         try:
             self._ground.ask("within", pid=self._init, what=do, **arguments)
         except OSError as error:
@@ -158,7 +158,7 @@ class Machine(Core):
 
     @property
     def _port(self) -> str:
-        """The switch end of the host's link, in the keeper's network namespace."""
+        """The switch end of the host's link, in the supervisor's network namespace."""
         return f"port{self._place.index}"
 
     def _set_link(self) -> None:
