@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from rollbook import agent
-from rollbook.agent.dated import time_of
+from rollbook.agent.log_window import time_of
 from rollbook.bundle.items import Item, When
 from rollbook.bundle.request import orders
 from rollbook.bundle.summary import Window

@@ -23,11 +23,11 @@ import pytest
 from rollbook import agent
 from rollbook.agent import loop, reading
 from rollbook.agent.children import FEW_FILES, is_stuck
+from rollbook.agent.fact_children import Walk
 from rollbook.agent.loop import Agent
-from rollbook.agent.once import Walk
 from rollbook.agent.reading import Tree
+from rollbook.agent.sample_children import Loop
 from rollbook.agent.source import Source
-from rollbook.agent.steady import Loop
 from rollbook.agent.wire import QUEUE_LIMIT, SHORTAGES, Out, binary, slurp
 from rollbook.hosts import Host
 from rollbook.journal.clocks import STEP

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rollbook.bundle.items import EACH, OUTPUT, Item, catalogue, command_item, load, patterns, rendered, select
+from rollbook.bundle.items import EACH, OUTPUT, Item, catalogue, command_argvs, command_item, load, patterns, select
 from rollbook.bundle.summary import Window
 from rollbook.errors import UsageError
 
@@ -51,7 +51,7 @@ def test_real_run(item: Item, tmp_path: Path) -> None:
         for pattern in patterns([item.each] if item.each else [])
         for path in sorted(Path("/").glob(pattern[1:]))[:1]
     ]
-    for argv in rendered(item, window):
+    for argv in command_argvs(item, window):
         assert "{since}" not in " ".join(argv)
         has_each = EACH in " ".join(argv)
         if shutil.which(argv[0]) is None or (has_each and not matches):
@@ -67,7 +67,7 @@ def test_real_run(item: Item, tmp_path: Path) -> None:
 def test_shell_commands_work_in_every_shell() -> None:
     """`/bin/sh` may be dash, bash or busybox: each can parse the commands."""
     for item in catalogue():
-        for argv in rendered(item, Window()):
+        for argv in command_argvs(item, Window()):
             if argv[0] == "/bin/sh":
                 for shell in (["dash"], ["bash", "--posix"], ["busybox", "sh"]):
                     done = subprocess.run([*shell, "-n", "-c", argv[2]], capture_output=True, text=True, check=False)
@@ -85,11 +85,11 @@ def test_time_window() -> None:
     """Arguments with a time are filled in, or omitted without a time; shell commands are unchanged."""
     item = Item(id="x", title="x", commands=(("j", "-k", "--since={since}", "--until={until}"), "a | b '$c'"))
     since = dt.datetime(2026, 11, 16, 5, 0, tzinfo=dt.UTC)
-    assert list(rendered(item, Window(since=since))) == [
+    assert list(command_argvs(item, Window(since=since))) == [
         ("j", "-k", f"--since=@{int(since.timestamp())}"),
         ("/bin/sh", "-c", "a | b '$c'"),
     ]
-    assert next(iter(rendered(item, Window()))) == ("j", "-k")
+    assert next(iter(command_argvs(item, Window()))) == ("j", "-k")
     assert item.has_window
 
 
@@ -165,4 +165,4 @@ def test_users_commands_are_unchanged() -> None:
     """The shell gets pipes and quotes as typed."""
     item = command_item(2, "ps aux | grep 'a b' && echo \"$HOME\"")
     assert item.id == "command-2"
-    assert list(rendered(item, Window())) == [("/bin/sh", "-c", "ps aux | grep 'a b' && echo \"$HOME\"")]
+    assert list(command_argvs(item, Window())) == [("/bin/sh", "-c", "ps aux | grep 'a b' && echo \"$HOME\"")]

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from rollbook.bundle.cluster_items import ClusterOptions
 from rollbook.bundle.collect import Reach, collect
 from rollbook.bundle.directory import READ, BundleDirectory, read_summary
 from rollbook.bundle.items import Item
-from rollbook.bundle.once import ClusterOptions
 from rollbook.bundle.request import Request
 from rollbook.bundle.summary import BundleSummary, ItemResult
 from rollbook.errors import RecordError

@@ -17,8 +17,8 @@ import pytest
 from rollbook.agent.redactor import Redactor
 from rollbook.bundle import kubernetes
 from rollbook.bundle.cluster import ClusterPart
+from rollbook.bundle.cluster_items import ClusterOptions, read_cluster
 from rollbook.bundle.kubernetes import Kubectl, failing_containers, mask_description, mask_json
-from rollbook.bundle.once import ClusterOptions, read_cluster
 from rollbook.bundle.summary import ItemResult, Window
 from tests.support.fake_kube import needs_kubectl
 from tests.support.kube_record import CLUSTER, KubeRecord, canary_container, kube_record, write_kubeconfig

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rollbook.agent.dated import time_of
+from rollbook.agent.log_window import time_of
 from rollbook.bundle.log_times import line_time
 
 DATA = tomllib.loads((Path(__file__).parents[1] / "data/bundle/log_times.toml").read_text())

@@ -375,13 +375,13 @@ def test_nothing_is_left_after_the_owner_ends(end: str, kind: str) -> None:
     assert directory not in Path("/proc/mounts").read_text()
 
 
-def test_hosts_die_with_the_keeper() -> None:
+def test_hosts_die_with_the_supervisor() -> None:
     """If the process that cleans up is killed, the kernel ends the hosts and removes the link."""
     before = links(os.getpid())
     lab = Lab(2, kind="namespaces").__enter__()
-    keeper = process(lab.hosts[0].pid)
-    assert keeper
-    os.kill(keeper.parent, signal.SIGKILL)
+    init = process(lab.hosts[0].pid)
+    assert init
+    os.kill(init.parent, signal.SIGKILL)
     until(lambda: not any(state(host.pid) for host in lab))
     until(lambda: links(os.getpid()) == before)
     with pytest.raises(OSError, match="not taken down"):

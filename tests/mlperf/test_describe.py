@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import rollbook
 from rollbook.cli.describe import command
-from rollbook.mlperf.describe import completed, draft, roles_of, to_do
+from rollbook.mlperf.describe import draft, merge_existing, roles_of, to_do
 from rollbook.mlperf.node import Entry
 from rollbook.mlperf.yaml_text import yaml_text
 from rollbook.records.document import Snapshot, encode
@@ -113,7 +113,7 @@ def test_product_nodes_from_a_record(tmp_path: Path) -> None:
     assert [node["quantity"] for node in system["clients"]] == [2]
     assert [node["quantity"] for node in system["product_nodes"]] == [3]
     assert system["product_nodes"][0]["friendly_description"] == "storage node: PowerEdge R7625, AMD EPYC 9654"
-    kept, lines = completed(read_yaml(file), draft_of({"n[1-2]": FACTS}))
+    kept, lines = merge_existing(read_yaml(file), draft_of({"n[1-2]": FACTS}))
     assert lines == []
     assert kept["system_under_test"]["product_nodes"].origin == "kept"
 
@@ -172,7 +172,7 @@ def test_existing_file_is_completed_in_a_new_file(tmp_path: Path) -> None:
 def test_different_number_of_clients_is_reported() -> None:
     """The clients of the file are kept as they are."""
     tree = draft_of({"n1": FACTS})
-    whole, lines = completed({"system_under_test": {"clients": [{}, {}]}}, tree)
+    whole, lines = merge_existing({"system_under_test": {"clients": [{}, {}]}}, tree)
     assert lines == ["system_under_test.clients: 2 in the file, 1 found"]
     assert whole["system_under_test"]["clients"] == Entry([{}, {}], "kept")
     assert not any(line.startswith("clients") for line in to_do(whole))

@@ -23,7 +23,7 @@ from rollbook.records.findings import Finding, Findings, RuleResult
 from rollbook.records.hosts import ReadingStatus
 from rollbook.records.record import Phase
 from rollbook.report.build import build
-from rollbook.report.facts import compared
+from rollbook.report.facts import compare_facts
 from rollbook.report.model import CommandShown, FindingShown, HostShown, PageData
 from rollbook.report.page import html, write_report
 from rollbook.report.phases import phases
@@ -262,15 +262,15 @@ def _swap(priority: int) -> dict[str, Any]:
 
 def test_equal_facts() -> None:
     """Only facts that all hosts that returned them agree on; not those of one host only, and not unreadable ones."""
-    _, equal, _ = compared(host_results({"n[1-2]": _swap(-2), "n3": _swap(10)}))
+    _, equal, _ = compare_facts(host_results({"n[1-2]": _swap(-2), "n3": _swap(10)}))
     assert {fact.field for fact in equal if fact.source == "swaps"} == set()
     bonds = [{"bond": name, "mode": "802.3ad"} for name in ("bond0", "bond1")]
-    _, equal, _ = compared(host_results({"n1": {"bonding": bonds}, "n[2-3]": {"bonding": bonds[:1]}}))
+    _, equal, _ = compare_facts(host_results({"n1": {"bonding": bonds}, "n[2-3]": {"bonding": bonds[:1]}}))
     assert {(fact.row, fact.values[0][1]) for fact in equal if fact.source == "bonding"} == {("bond0", "n[1-3]")}
     hosts = host_results({"n[1-3]": {"thp": {"enabled": "madvise"}}})
     del hosts[2].facts["thp"]
     hosts[2].readings["thp"] = ReadingStatus("denied", 0.0)
-    _, equal, _ = compared(hosts)
+    _, equal, _ = compare_facts(hosts)
     assert [fact.values for fact in equal if fact.source == "thp"] == [[("madvise", "n[1-2]")]]
 
 

@@ -60,7 +60,7 @@ def _host_result(name: str, given: dict[str, Any], unread: list[str]) -> HostRes
     readings = {source: {"status": "ok", "seconds": 0.0} for source in facts}
     readings |= {source: {"status": "absent", "seconds": 0.0} for source in absent}
     fields = {"name": name, "status": "complete", "readings": readings, "facts": facts, **about}
-    return msgspec.convert(fields, HostResult).typed()
+    return msgspec.convert(fields, HostResult).convert_facts()
 
 
 @contextlib.contextmanager

@@ -121,7 +121,7 @@ def _result_files(output: Path, results: Results) -> list[Path]:
     """All result files of this run: of DLIO, of each rank, and Hydra's."""
     found = [path for path in sorted(output.glob("*")) if _RESULT_FILE.fullmatch(path.name) and there(path)]
     hydra = (_hydra_file(output, results, name) for name in ("config.yaml", "hydra.yaml", "overrides.yaml"))
-    return [path for path in (*found, *hydra) if path is not None and results.written(path) is not None]
+    return [path for path in (*found, *hydra) if path is not None and results.time_written(path) is not None]
 
 
 def _nested(dotted: dict[str, Any]) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def _nested(dotted: dict[str, Any]) -> dict[str, Any]:
 def _count_hosts(output: Path, results: Results, summary: dict[str, Any]) -> None:
     """Note per-rank files that name another number of hosts than DLIO's summary, or belong to another run."""
     ranks = [path for path in output.glob("*.json") if _RANK_FILE.fullmatch(path.name)]
-    new = [path for path in ranks if results.written(path) is not None]
+    new = [path for path in ranks if results.time_written(path) is not None]
     if len(new) < len(ranks):
         results.note(f"{len(ranks) - len(new)} per-rank files in {output} were not written during this run")
     hosts = {host for path in new if (host := _hostname(path))}

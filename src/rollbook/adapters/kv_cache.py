@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rollbook.adapters.argv import option
 from rollbook.adapters.base import Ran
-from rollbook.adapters.mlpstorage import completed, from_command_line, root
+from rollbook.adapters.mlpstorage import add_results, from_command_line, root
 from rollbook.adapters.results import Results, table
 from rollbook.records.outcome import Outcome
 
@@ -29,7 +29,7 @@ class KvCache:
             outcome.metrics = table(report.get("summary")) or plain
         else:
             results.note(f"no --output on the command line and no {_NAME} of this run below {below}")
-        return completed(outcome, results)
+        return add_results(outcome, results)
 
 
 ADAPTER = KvCache()

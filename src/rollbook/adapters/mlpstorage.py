@@ -21,7 +21,7 @@ from rollbook.errors import UsageError
 from rollbook.records.locate import INSIDE
 from rollbook.records.outcome import Outcome
 
-__all__ = ["DlioBenchmark", "completed", "from_command_line", "leaf_parts", "require_place", "root"]
+__all__ = ["DlioBenchmark", "add_results", "from_command_line", "leaf_parts", "require_place", "root"]
 
 _WORKFLOW = "workflow."
 _COMMANDS = ("datasize", "datagen", "run", "configview", "validate")
@@ -107,10 +107,10 @@ class DlioBenchmark:
         model = outcome.model
         dlio.read(ran, outcome, root(ran))
         outcome.model = model or outcome.model
-        return completed(outcome, Results(ran))
+        return add_results(outcome, Results(ran))
 
 
-def completed(outcome: Outcome, results: Results) -> Outcome:
+def add_results(outcome: Outcome, results: Results) -> Outcome:
     """Add the files and notes of these results to the outcome, and what the tool's own metadata of this run say.
 
     The metadata have parameters, overrides, arguments and counts.

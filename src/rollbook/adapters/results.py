@@ -71,7 +71,7 @@ class Results:
         """Add a note."""
         self.notes.append("".join(c if c.isprintable() else " " for c in storable_text(text)))
 
-    def written(self, path: Path) -> int | None:
+    def time_written(self, path: Path) -> int | None:
         """Return when the file was written if that was during the run, else None."""
         try:
             at = path.stat().st_mtime_ns
@@ -84,7 +84,7 @@ class Results:
         if not there(path):
             self.note(f"{path} is not there")
             return None
-        if self.written(path) is None:
+        if self.time_written(path) is None:
             self.note(f"{path} was not written during this run and is left out")
             return None
         try:
@@ -128,7 +128,7 @@ class Results:
             (at, path)
             for path in self._below(root)
             if any(fnmatch.fnmatchcase(path.name, pattern) for pattern in patterns)
-            and (at := self.written(path)) is not None
+            and (at := self.time_written(path)) is not None
         )
         if len(found) > 1:
             self.note(f"{len(found)} files named {' or '.join(patterns)} below {root}; the newest is {found[-1][1]}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rollbook.adapters.base import Ran
-from rollbook.adapters.mlpstorage import completed, from_command_line, root
+from rollbook.adapters.mlpstorage import add_results, from_command_line, root
 from rollbook.adapters.results import Results
 from rollbook.records.outcome import Outcome
 
@@ -26,7 +26,7 @@ class VectorDatabase:
             outcome.metrics = results.json(path)
         else:
             results.note(f"no {' or '.join(_NAMES)} of this run below {below}")
-        return completed(outcome, results)
+        return add_results(outcome, results)
 
 
 ADAPTER = VectorDatabase()

@@ -24,10 +24,22 @@ __all__ = [
     "text",
 ]
 
-MODULES = ("wire", "secure", "redaction", "reading", "source", "children", "once", "steady", "command", "loop", "agent")
+MODULES = (
+    "wire",
+    "secure",
+    "redaction",
+    "reading",
+    "source",
+    "children",
+    "fact_children",
+    "sample_children",
+    "command",
+    "loop",
+    "agent",
+)
 # Sent only for issue reports.
 EXTENSION = (
-    *("secret_names", "spans", "redactor", "outgoing", "matching", "dated", "patience"),
+    *("secret_names", "spans", "redactor", "outgoing", "matching", "log_window", "item_timeout"),
     *("item_program", "item_reader", "evidence"),
 )
 # A regular expression because parsing the modules takes as long as a host takes to answer; a test compares both.

@@ -30,8 +30,8 @@ from rollbook.agent.archive import Archive
 from rollbook.agent.children import Child, is_stuck, signal
 from rollbook.agent.item_program import kill_session
 from rollbook.agent.item_reader import SMALL, Item, ItemReader
+from rollbook.agent.item_timeout import MOST, is_busy, is_starved
 from rollbook.agent.outgoing import unescaped
-from rollbook.agent.patience import MOST, is_busy, is_starved
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -123,9 +123,9 @@ class ItemChild(Child):
         self.collection, self.item, self.sent, self.reported = collection, item, 0, False
         self.began = time.monotonic()
         self.last = min(self.began + MOST * item.seconds, collection.until) + GRACE
-        Child.__init__(self, collection.agent, self.patience(), collection.agent.children)
+        Child.__init__(self, collection.agent, self.time_limit(), collection.agent.children)
 
-    def patience(self) -> float:
+    def time_limit(self) -> float:
         return min(self.item.seconds, max(0.0, self.collection.until - time.monotonic())) + GRACE
 
     def work(self, out: int, err: int) -> None:
@@ -141,7 +141,7 @@ class ItemChild(Child):
                 return
             payload = bytes(self.out[4 : 4 + size])
             del self.out[: 4 + size]
-            self.deadline = time.monotonic() + self.patience()
+            self.deadline = time.monotonic() + self.time_limit()
             if not payload:
                 continue  # a sign of life
             fields = payload[:80].split(b"\t", 4)

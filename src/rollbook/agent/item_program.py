@@ -5,7 +5,7 @@ import select
 import time
 
 from rollbook.agent.children import exec_program, is_stuck, signal
-from rollbook.agent.dated import BLOCK, TimeWindow
+from rollbook.agent.log_window import BLOCK, TimeWindow
 from rollbook.agent.outgoing import Sink, Tail, quoted
 from rollbook.agent.reading import find_program, user_directories
 from rollbook.agent.wire import slurp
@@ -92,7 +92,7 @@ def program_output(reader: "ItemReader", read: int, pid: int) -> "Iterator[bytes
     poll.register(reader.out, 0)  # reports that the agent is gone
     ended = 0.0
     while not reader.late() and not (ended and time.monotonic() - ended > 0.3):
-        for fd, _ in poll.poll(min(reader.patience.left(), 0.2) * 1000):
+        for fd, _ in poll.poll(min(reader.timeout.left(), 0.2) * 1000):
             if fd == reader.out:
                 kill_session(os.getpid(), os.getpid())
                 os._exit(1)

@@ -7,11 +7,11 @@ import stat
 import struct
 import time
 
-from rollbook.agent.dated import BLOCK, line_start, position
 from rollbook.agent.item_program import kill_session, run_program
+from rollbook.agent.item_timeout import BUSY, ItemTimeout
+from rollbook.agent.log_window import BLOCK, line_start, position
 from rollbook.agent.matching import below
 from rollbook.agent.outgoing import BEFORE, Sink, Tail, escaped
-from rollbook.agent.patience import BUSY, Patience
 from rollbook.agent.reading import find_program, user_directories
 
 TYPE_CHECKING = False
@@ -61,7 +61,7 @@ class ItemReader:
         self.item, self.out, self.salt, self.never = item, out, collection.salt, collection.never
         self.since, self.before = float(collection.since or 0), float(collection.before or 0)
         self.began = time.monotonic()
-        self.patience = Patience(item.seconds, collection.until)
+        self.timeout = ItemTimeout(item.seconds, collection.until)
         self.pid = 0  # of the program that runs
         self.files, self.left = 0, item.limit
         self.found: "list[str]" = []  # statuses
@@ -73,19 +73,19 @@ class ItemReader:
         data = struct.pack(">I", len(payload)) + payload
         while data:
             data = data[os.write(self.out, data) :]
-        self.patience.deadline += time.monotonic() - started
+        self.timeout.deadline += time.monotonic() - started
 
     def late(self) -> bool:
         """Whether the timeout has expired. While it is extended, the agent gets a heartbeat."""
-        before = self.patience.deadline
-        is_over = self.patience.is_over(self.pid)
-        if self.patience.deadline != before:
+        before = self.timeout.deadline
+        is_over = self.timeout.is_over(self.pid)
+        if self.timeout.deadline != before:
             self.send(b"")
         return is_over
 
     def late_note(self, what: str) -> str:
         """The reason of an item that timed out."""
-        return what + ("; " + BUSY if self.patience.is_extended else "")
+        return what + ("; " + BUSY if self.timeout.is_extended else "")
 
     def run(self) -> None:
         try:
@@ -143,7 +143,7 @@ class ItemReader:
         for size, kind, what in plans:
             allowed, before = shares[size] + spare, self.left
             if kind == "command":
-                self.patience.restart()
+                self.timeout.restart()
                 if run_program(self, what, allowed) and self.item.first:  # type: ignore[arg-type]
                     break
             elif self.late():

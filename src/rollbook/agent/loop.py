@@ -8,15 +8,15 @@ import zlib
 
 from rollbook.agent.children import Child, is_stuck
 from rollbook.agent.command import Command
-from rollbook.agent.once import Plain, Reading, Walk
+from rollbook.agent.fact_children import Plain, Reading, Walk
+from rollbook.agent.sample_children import Loop, Reader
 from rollbook.agent.source import Source, max_open
-from rollbook.agent.steady import Loop, Reader
 from rollbook.agent.wire import QUEUE_LIMIT, SHORTAGES, VERSION, Out, lines_of, now, slurp, unpack
 
 TYPE_CHECKING = False  # importing typing is too expensive on every host
 if TYPE_CHECKING:
     from rollbook.agent.evidence import Collection
-    from rollbook.agent.once import Mount
+    from rollbook.agent.fact_children import Mount
     from rollbook.agent.secure import Seal
     from rollbook.agent.wire import Clocks
 

@@ -22,7 +22,7 @@ TYPE_CHECKING = False  # importing typing is too expensive on every host
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rollbook.agent.steady import Loop
+    from rollbook.agent.sample_children import Loop
 
 # Paths that the kernel answers from memory without blocking: the agent reads them itself on every beat.
 MEMORY = ("/proc/", "{own}/", "{cgroup}/")

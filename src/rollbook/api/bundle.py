@@ -21,11 +21,11 @@ from rollbook.api.options import (
     transport_keywords,
 )
 from rollbook.bundle.archive import require_packer
+from rollbook.bundle.cluster_items import ClusterOptions
 from rollbook.bundle.collect import CollectOptions, Reach, collect
 from rollbook.bundle.directory import BundleDirectory
 from rollbook.bundle.finish import finish
 from rollbook.bundle.items import Item, catalogue, command_item, load, select
-from rollbook.bundle.once import ClusterOptions
 from rollbook.bundle.reading import archive_suffix
 from rollbook.bundle.request import Limits, Request
 from rollbook.bundle.summary import BundleSummary, Window

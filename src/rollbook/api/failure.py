@@ -7,9 +7,9 @@ import datetime as dt
 from collections.abc import Sequence
 
 from rollbook.api.bundle import TIMEOUT, Bundle, make_request, run_bundle
+from rollbook.bundle.cluster_items import ClusterOptions
 from rollbook.bundle.collect import Reach
 from rollbook.bundle.directory import BundleDirectory
-from rollbook.bundle.once import ClusterOptions
 from rollbook.hosts import Host
 from rollbook.records.findings import read_findings
 from rollbook.records.record import Record

@@ -11,12 +11,12 @@ import time
 from collections.abc import Sequence
 from typing import Protocol, TypedDict, Unpack
 
-from rollbook.agent.patience import BUSY
+from rollbook.agent.item_timeout import BUSY
+from rollbook.bundle.cluster_items import PARTS, ClusterOptions, read_cluster
 from rollbook.bundle.delivery import Delivery, Parcel, Sender, reserved
 from rollbook.bundle.directory import BundleDirectory, NodeState
 from rollbook.bundle.items import Item
 from rollbook.bundle.mark_key import forget_key
-from rollbook.bundle.once import PARTS, ClusterOptions, read_cluster
 from rollbook.bundle.receive import NodeFiles, Redaction, Space
 from rollbook.bundle.request import MIB, orders
 from rollbook.bundle.summary import BundleSummary, ItemResult, ItemStatus, NodeResult, NodeStatus

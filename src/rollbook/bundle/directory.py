@@ -289,7 +289,7 @@ class BundleDirectory:
             except UNDECODABLE:
                 continue
             if line.host is not None:
-                line.host.typed()
+                line.host.convert_facts()
             self._take_over(node, line)
 
     def _take_over(self, node: NodeState, line: _Line) -> None:

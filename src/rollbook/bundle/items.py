@@ -37,11 +37,11 @@ __all__ = [
     "Item",
     "When",
     "catalogue",
+    "command_argvs",
     "command_item",
     "load",
     "parse_size",
     "patterns",
-    "rendered",
     "select",
 ]
 
@@ -156,7 +156,7 @@ def _check_command(item: Item, command: str | tuple[str, ...]) -> None:
         raise ValueError(f"{' '.join(command)!r} needs `each`")
 
 
-def rendered(item: Item, window: Window) -> Iterator[tuple[str, ...]]:
+def command_argvs(item: Item, window: Window) -> Iterator[tuple[str, ...]]:
     """The argument lists of an item's commands for a time window; `{each}` is left for the node."""
     values = {"{since}": window.since, "{until}": window.until}
     for command in item.commands:

@@ -20,7 +20,7 @@ from rollbook.clean import count_text
 from rollbook.files import write_file
 from rollbook.hosts import fold, natural
 from rollbook.records.findings import EvidenceLine, Finding, Findings, Severity
-from rollbook.report.facts import compared
+from rollbook.report.facts import compare_facts
 from rollbook.report.model import FactShown, Level, Verdict
 from rollbook.report.page import embed
 from rollbook.version import __version__
@@ -120,7 +120,7 @@ def build(run: BundleData, findings: Findings) -> BundlePage:
         key=lambda node: natural(node.name),
     )
     place = {node.name: at for at, node in enumerate(nodes)}
-    differing, equal, groups = compared(run.start)
+    differing, equal, groups = compare_facts(run.start)
     return BundlePage(
         title=" ".join(filter(None, ("Issue report", summary.cluster_name, summary.report_id))),
         created=time.time() * 1000,

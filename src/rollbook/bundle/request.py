@@ -11,7 +11,7 @@ from rollbook import agent
 from rollbook.agent.outgoing import escaped
 from rollbook.agent.redaction import MASK
 from rollbook.agent.redactor import REDACTED, Redactor
-from rollbook.bundle.items import NEVER_READ, Item, catalogue, patterns, rendered
+from rollbook.bundle.items import NEVER_READ, Item, catalogue, command_argvs, patterns
 from rollbook.bundle.summary import Window
 from rollbook.protocol.redaction import mask_command_line
 from rollbook.records.document import current_version
@@ -83,7 +83,7 @@ def orders(
         lines += [("for", path) for path in patterns([item.each]) if path]
         lines += [("when", "path", path) for path in patterns(item.when.paths)]
         lines += [("when", "command", name) for name in item.when.commands]
-        lines += [("command", *argv) for argv in rendered(item, window)]
+        lines += [("command", *argv) for argv in command_argvs(item, window)]
     if archive:
         lines.append(("archive", *archive, *(item.id for item in items)))
     edges = [str(int(at.timestamp())) if at else "" for at in (window.since, window.until)]

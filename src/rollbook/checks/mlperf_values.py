@@ -16,8 +16,8 @@ __all__ = [
     "is_size",
     "number",
     "parameter",
+    "parameter_or_argument",
     "positive_integer",
-    "stated",
     "table",
     "text_of",
     "time_of",
@@ -40,7 +40,7 @@ def parameter(metadata: Mapping[str, Any], *names: str) -> Any:
     return None
 
 
-def stated(metadata: Mapping[str, Any], *names: str) -> Any:
+def parameter_or_argument(metadata: Mapping[str, Any], *names: str) -> Any:
     """Return the first of these parameters, or else of the benchmark's arguments; None if it has neither."""
     value = parameter(metadata, *names)
     args = table(metadata.get("args"))
@@ -52,7 +52,7 @@ def text_of(run: RunData, name: str, argument: str = "") -> str:
 
     Raises `CannotTell` if it is not recorded.
     """
-    found = str(run.metadata.get(name) or (stated(run.metadata, argument) if argument else "") or "")
+    found = str(run.metadata.get(name) or (parameter_or_argument(run.metadata, argument) if argument else "") or "")
     if not found:
         raise CannotTell(f"the {name} is not recorded")
     return found

@@ -16,11 +16,11 @@ from rollbook.api.bundle import TIMEOUT, make_request, resume_request, run_bundl
 from rollbook.api.options import MAX_FANOUT
 from rollbook.aws.api import Account
 from rollbook.bundle.archive import require_packer
+from rollbook.bundle.cluster_items import ClusterOptions
 from rollbook.bundle.collect import Reach as Nodes
 from rollbook.bundle.delivery import Delivery
 from rollbook.bundle.directory import BundleDirectory
 from rollbook.bundle.kubernetes import SECONDS as KUBECTL_SECONDS
-from rollbook.bundle.once import ClusterOptions
 from rollbook.bundle.reading import archive_suffix
 from rollbook.bundle.request import Request
 from rollbook.bundle.s3_layout import prepare

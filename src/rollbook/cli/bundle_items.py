@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from rollbook.bundle.items import Item, catalogue, load, rendered
+from rollbook.bundle.items import Item, catalogue, command_argvs, load
 from rollbook.bundle.request import Limits, Request
 from rollbook.bundle.summary import Window
 from rollbook.clean import clean, count_text
@@ -104,6 +104,6 @@ def print_plan(request: Request, *, as_json: bool) -> None:
 
 def _commands(item: Item, window: Window) -> Iterator[str]:
     """The commands of an item as they would run in the time window, every line of a script by itself."""
-    for argv in rendered(item, window):
+    for argv in command_argvs(item, window):
         is_script = argv[:2] == ("/bin/sh", "-c")
         yield from textwrap.dedent(argv[2]).strip("\n").splitlines() if is_script else [shlex.join(argv)]

@@ -13,7 +13,7 @@ from rollbook.cli.options import Command, file_option
 from rollbook.cli.output import stderr
 from rollbook.cli.record_argument import RecordPath
 from rollbook.files import BY_UMASK, write_file
-from rollbook.mlperf.describe import completed, draft, text_of, to_do
+from rollbook.mlperf.describe import draft, merge_existing, text_of, to_do
 from rollbook.records.yaml import read_yaml
 
 __all__ = ["command"]
@@ -36,7 +36,7 @@ def command(record: Path, *, output: Path | None, product: Path | None) -> None:
     tree = draft(run_data_of(record), run_data_of(product) if product else None)
     lines: list[str] = []
     if output is not None and output.exists():
-        tree, lines = completed(read_yaml(output), tree)
+        tree, lines = merge_existing(read_yaml(output), tree)
         output = output.with_name(f"{output.name}.new")
     text = text_of(tree, record)
     if output is None:

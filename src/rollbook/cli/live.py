@@ -52,7 +52,7 @@ def run_interruptible(start: Callable[[asyncio.Event], Coroutine[Any, Any, T]]) 
 def gather_live(reach: Reach, plan: Plan) -> tuple[list[HostResult], bool]:
     """The results of all hosts, and whether the user interrupted. A second Ctrl-C raises `KeyboardInterrupt`."""
     with ProgressView(reach.hosts) as view:
-        records, interrupted = run_interruptible(
+        results, interrupted = run_interruptible(
             lambda stop: gather(
                 reach.hosts,
                 reach.route(),
@@ -64,5 +64,5 @@ def gather_live(reach: Reach, plan: Plan) -> tuple[list[HostResult], bool]:
                 fallback=reach.fallback(),
             )
         )
-    reach.report_stand_ins(records)
-    return records, interrupted
+    reach.report_stand_ins(results)
+    return results, interrupted

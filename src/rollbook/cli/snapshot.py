@@ -92,15 +92,15 @@ def command(
     if output is not None:
         _must_be_writable(output)
     now = dt.datetime.now(dt.UTC)
-    records, interrupted = gather_live(reach, Plan.of(sources))
-    snapshot = Snapshot.of(iso_time(now), records)
+    results, interrupted = gather_live(reach, Plan.of(sources))
+    snapshot = Snapshot.of(iso_time(now), results)
     if output is not None:
         _write(output, snapshot, now, sign, share=share)
     if as_json:
         print_json(snapshot)
     else:
-        _show(records)
-    print_failures(records)
+        _show(results)
+    print_failures(results)
     click.echo(coverage_line(snapshot.coverage), err=True)
     sys.exit(130 if interrupted else snapshot.coverage.exit_code)
 

@@ -19,7 +19,7 @@ from rollbook.protocol.visit import Phase, Visit
 from rollbook.records.hosts import HostResult
 from rollbook.times import iso_time
 from rollbook.transports.base import Route, Transport
-from rollbook.transports.launcher import launched, launching
+from rollbook.transports.launcher import count_launched, launching
 
 __all__ = [
     "INTERRUPTED", "Conclusion", "FanOut", "HostOutcome", "Progress", "Result", "conclude", "fan_out", "gather",
@@ -138,7 +138,7 @@ async def fan_out(
     """
     progress = progress or _Quiet()
     turns = asyncio.Semaphore(fanout)
-    raise_limit(min(fanout, len(hosts)), launched(hosts, route))
+    raise_limit(min(fanout, len(hosts)), count_launched(hosts, route))
     stop = stop or asyncio.Event()
 
     async def one(host: Host) -> Result:

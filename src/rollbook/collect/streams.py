@@ -14,7 +14,7 @@ from rollbook.hosts import Host
 from rollbook.protocol.beats import Schedule
 from rollbook.protocol.plan import Plan
 from rollbook.transports.base import Route
-from rollbook.transports.launcher import launched, launching
+from rollbook.transports.launcher import count_launched, launching
 
 __all__ = ["StreamOptions", "Streams"]
 
@@ -61,7 +61,7 @@ class Streams:
         self._launching = launching(hosts, route, script)
 
     async def __aenter__(self) -> Self:
-        raise_limit(len(self.hosts), launched(self.hosts, self.routes[0]))
+        raise_limit(len(self.hosts), count_launched(self.hosts, self.routes[0]))
         await self._launching.__aenter__()
         logins = asyncio.Semaphore(self.fanout)
         shared = (self.plan, self.sink, self.schedule, self.timeout, logins, self._budget, self._progress)

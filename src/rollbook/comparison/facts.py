@@ -183,14 +183,14 @@ def _host_changes(before: Record, after: Record) -> Iterator[tuple[tuple[str, st
 
 def _pairs(before: Record, after: Record) -> list[tuple[HostResult, HostResult]]:
     """The hosts that gave data in both runs; of two single hosts with different names, these."""
-    lefts, rights = ({host.name: host for host in run.hosts.start if host.gave_data} for run in (before, after))
+    lefts, rights = ({host.name: host for host in record.hosts.start if host.gave_data} for record in (before, after))
     if len(lefts) == len(rights) == 1:
         return [(*lefts.values(), *rights.values())]  # type: ignore[list-item] # one of each
     return [(lefts[name], rights[name]) for name in lefts if name in rights]
 
 
-def _names(run: Record) -> set[str]:
-    return {host.name for host in run.hosts.start}
+def _names(record: Record) -> set[str]:
+    return {host.name for host in record.hosts.start}
 
 
 def _run_changes(before: Sequence[Record], after: Sequence[Record]) -> Iterator[ChangedFact]:
@@ -207,12 +207,12 @@ def _run_changes(before: Sequence[Record], after: Sequence[Record]) -> Iterator[
         yield ChangedFact(field=field, before=one, after=two, score=score, reasons=reasons, varies=vary)
 
 
-def _run_fact(run: Record, field: str) -> Any:
+def _run_fact(record: Record, field: str) -> Any:
     if field == "command":
-        return str(run.metadata.get("executed_command") or "")
+        return str(record.metadata.get("executed_command") or "")
     if field == "hosts":
-        return sorted(_names(run))
-    return run.hosts.interval_seconds
+        return sorted(_names(record))
+    return record.hosts.interval_seconds
 
 
 def _differing_words(before: str, after: str) -> tuple[str, str]:

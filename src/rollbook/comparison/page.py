@@ -18,7 +18,7 @@ from rollbook.comparison.values import phase_names
 from rollbook.files import BY_UMASK, write_file
 from rollbook.records.record import Record
 from rollbook.report.page import embed
-from rollbook.sql.connection import opened
+from rollbook.sql.connection import connect_internal
 
 __all__ = ["ComparisonPage", "build", "overall_verdict", "write_page"]
 
@@ -88,14 +88,14 @@ def write_page(found: Comparison, sides: Sequence[Side], path: Path) -> None:
 
 def build(found: Comparison, sides: Sequence[Side]) -> ComparisonPage:
     """The document of the page; the tables of the series are read for the charts."""
-    runs = [(at, run) for at, side in enumerate(sides) for run in side.runs]
-    longest = max((run.hosts.ended_ns - run.hosts.started_ns) / 1e9 for _, run in runs)
-    interval = max(run.hosts.interval_seconds or 1.0 for _, run in runs)
+    records = [(at, record) for at, side in enumerate(sides) for record in side.runs]
+    longest = max((record.hosts.ended_ns - record.hosts.started_ns) / 1e9 for _, record in records)
+    interval = max(record.hosts.interval_seconds or 1.0 for _, record in records)
     width = max(interval, longest / BUCKETS)
     metrics = sorted((row for row in found.rows if row.kind == "metric"), key=_interest)[:CHARTS]
     names = [row.name for row in metrics]
-    lines = [_lines(run, names, width) for _, run in runs]
-    common = [name for name in phase_names(runs[0][1]) if all(name in phase_names(run) for _, run in runs)]
+    lines = [_lines(record, names, width) for _, record in records]
+    common = [name for name in phase_names(records[0][1]) if all(name in phase_names(record) for _, record in records)]
     return ComparisonPage(
         title=" and ".join(side.label for side in found.sides),
         created=time.time() * 1000,
@@ -103,7 +103,7 @@ def build(found: Comparison, sides: Sequence[Side]) -> ComparisonPage:
             f"{letter_of(at)}: {side.label}, {count_text(len(side.records), 'run')}"
             for at, side in enumerate(found.sides)
         ],
-        runs=[RunShown(at, run.path.name, _offsets(run)) for at, run in runs],
+        runs=[RunShown(at, record.path.name, _offsets(record)) for at, record in records],
         bucket=width,
         alignments=[START, *(name for name in common if name != "run")],
         tables=[_table(found, at) for at in range(1, len(found.sides))],
@@ -129,10 +129,10 @@ def _changes(row: Row) -> list[str]:
     return found
 
 
-def _offsets(run: Record) -> dict[str, float]:
+def _offsets(record: Record) -> dict[str, float]:
     found: dict[str, float] = {START: 0.0}
-    for phase in run.hosts.phases:
-        found.setdefault(phase.name, (phase.start_ns - run.hosts.started_ns) / 1e9)
+    for phase in record.hosts.phases:
+        found.setdefault(phase.name, (phase.start_ns - record.hosts.started_ns) / 1e9)
     return found
 
 
@@ -152,15 +152,15 @@ def _table(found: Comparison, number: int) -> TableShown:
     return TableShown(number, headline(found, number - 1), overall_verdict(found, number - 1), rows, facts)
 
 
-def _lines(run: Record, names: Sequence[str], width: float) -> list[list[float | None]]:
+def _lines(record: Record, names: Sequence[str], width: float) -> list[list[float | None]]:
     """The mean over hosts of each metric in each bucket since the start of the run."""
-    if not names or not run.series_files():
+    if not names or not record.series_files():
         return [[] for _ in names]
-    buckets = math.ceil((run.hosts.ended_ns - run.hosts.started_ns) / 1e9 / width) + 1
+    buckets = math.ceil((record.hosts.ended_ns - record.hosts.started_ns) / 1e9 / width) + 1
     lines: list[list[float | None]] = [[None] * buckets for _ in names]
     means = ", ".join(f"avg({name})" for name in names)
-    start, step = run.hosts.started_ns, round(width * 1e9)
-    with opened(run) as connection:
+    start, step = record.hosts.started_ns, round(width * 1e9)
+    with connect_internal(record) as connection:
         query = f"SELECT (epoch_ns(ts) - {start}) // {step} AS bucket, {means} FROM rates GROUP BY bucket"  # noqa: S608 - names of metrics
         for bucket, *values in connection.execute(query).fetchall():
             if 0 <= bucket < buckets:

@@ -49,9 +49,9 @@ def compare_sides(
         raise UsageError("compare at least two runs, or two groups of runs")
     if len(sides) > MAX_SIDES:
         raise UsageError(f"compare at most {MAX_SIDES} sides, not {len(sides)}")
-    counted = [[run for run in side.runs if not _failed(run)] or side.runs for side in sides]
+    counted = [[record for record in side.runs if not _failed(record)] or side.runs for side in sides]
     _require_phase(phase, counted)
-    values = [[run_values(run, phase) for run in runs] for runs in counted]
+    values = [[run_values(record, phase) for record in records] for records in counted]
     rows = [
         row for key in _keys(values) if (row := _row(key, values, floor, (history or {}).get(key.name))) is not None
     ]
@@ -60,8 +60,8 @@ def compare_sides(
         if hopeless := [side.label for side in (sides[0], sides[at + 1]) if all(map(_failed, side.runs))]:
             _withdraw(rows, at, f"every run of {' and '.join(hopeless)} failed")
     facts = [
-        changed_facts(side.label, counted[0], runs, rows, at)
-        for at, (side, runs) in enumerate(zip(sides[1:], counted[1:], strict=True))
+        changed_facts(side.label, counted[0], records, rows, at)
+        for at, (side, records) in enumerate(zip(sides[1:], counted[1:], strict=True))
     ]
     lacks = [_lacking(values[0], one) for one in values]
     summaries = [_summary(side, missing) for side, missing in zip(sides, lacks, strict=True)]
@@ -69,14 +69,14 @@ def compare_sides(
     return Comparison(sides=summaries, phase=phase, rows=rows, facts=facts, notes=notes)
 
 
-def _failed(run: Record) -> bool:
+def _failed(record: Record) -> bool:
     """Whether the command of a run failed, or has no exit status because the collector died."""
-    return bool(run.metadata.get("exit_code")) or _unknown_end(run)
+    return bool(record.metadata.get("exit_code")) or _unknown_end(record)
 
 
-def _unknown_end(run: Record) -> bool:
+def _unknown_end(record: Record) -> bool:
     """Whether Rollbook did not see the end of its command. MLPerf Storage's own metadata never have an exit status."""
-    metadata = run.metadata
+    metadata = record.metadata
     is_own = not metadata.keys().isdisjoint(("exit_code", "coverage"))
     return is_own and bool(metadata.get("executed_command")) and metadata.get("exit_code") is None
 
@@ -96,9 +96,9 @@ def _lacking(base: Sequence[RunValues], side: Sequence[RunValues]) -> list[str]:
 
 def _require_phase(wanted: str, sides: Sequence[Sequence[Record]]) -> None:
     """Raise `UsageError` if a run lacks the phase."""
-    for run in (run for runs in sides for run in runs):
-        if wanted and wanted not in (there := phase_names(run)):
-            raise UsageError(f"{run.path} has no phase {wanted}; it has {', '.join(there)}")
+    for record in (record for records in sides for record in records):
+        if wanted and wanted not in (there := phase_names(record)):
+            raise UsageError(f"{record.path} has no phase {wanted}; it has {', '.join(there)}")
 
 
 def _keys(values: Sequence[Sequence[RunValues]]) -> list[Key]:
@@ -158,7 +158,7 @@ def _summary(side: Side, lacks: list[str]) -> SideSummary:
     first = side.runs[0]
     return SideSummary(
         label=side.label,
-        records=[str(run.path) for run in side.runs],
+        records=[str(record.path) for record in side.runs],
         hosts=[host.name for host in first.hosts.start],
         type=str(first.metadata.get("benchmark_type") or ""),
         command=str(first.metadata.get("executed_command") or ""),
@@ -183,7 +183,7 @@ def _notes(sides: Sequence[Side], summaries: Sequence[SideSummary], rows: Sequen
         notes += _failures(side)
         if summary.lacks:
             notes.append(f"{side.label} lacks results of {base.label}: {name_list(summary.lacks, MAX_NAMES)}")
-        if partial := [run for run in side.runs if not run.coverage.complete]:
+        if partial := [record for record in side.runs if not record.coverage.complete]:
             notes.append(f"{len(partial)} of {len(side.runs)} runs of {side.label} lack hosts: {_names(partial)}")
     untested = any(change.needed and change.confidence is None for row in rows for change in row.changes)
     if untested and any(len(side.runs) < 2 for side in sides):
@@ -200,19 +200,19 @@ def _notes(sides: Sequence[Side], summaries: Sequence[SideSummary], rows: Sequen
 def _failures(side: Side) -> Iterator[str]:
     """How many runs of a side failed or have no exit status, and which."""
     rest = "" if all(map(_failed, side.runs)) else "; not counted"
-    unknown = [run for run in side.runs if _unknown_end(run)]
-    failed = [run for run in side.runs if run.metadata.get("exit_code")]
-    for runs, what in ((failed, "failed"), (unknown, "have no exit status because the collector died")):
-        if runs:
-            yield f"{len(runs)} of {len(side.runs)} runs of {side.label} {what}: {_names(runs)}{rest}"
+    unknown = [record for record in side.runs if _unknown_end(record)]
+    failed = [record for record in side.runs if record.metadata.get("exit_code")]
+    for records, what in ((failed, "failed"), (unknown, "have no exit status because the collector died")):
+        if records:
+            yield f"{len(records)} of {len(side.runs)} runs of {side.label} {what}: {_names(records)}{rest}"
 
 
-def _names(runs: Sequence[Record]) -> str:
-    return name_list([run.path.name for run in runs], MAX_NAMES)
+def _names(records: Sequence[Record]) -> str:
+    return name_list([record.path.name for record in records], MAX_NAMES)
 
 
 def _interleaved(one: Side, two: Side) -> bool:
-    starts = [[run.hosts.started_ns for run in side.runs] for side in (one, two)]
+    starts = [[record.hosts.started_ns for record in side.runs] for side in (one, two)]
     return not (max(starts[0]) < min(starts[1]) or max(starts[1]) < min(starts[0]))
 
 

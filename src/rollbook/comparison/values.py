@@ -29,15 +29,15 @@ class RunValues:
     worst: dict[Key, str]
 
 
-def run_values(run: Record, phase: str) -> RunValues:
+def run_values(record: Record, phase: str) -> RunValues:
     """All numbers of a run; metrics are those of the phases with this name or, without a name, of the whole command."""
     found = RunValues({}, {})
-    for result, value in compared_results(run.metadata):
+    for result, value in compared_results(record.metadata):
         if math.isfinite(value):
             found.numbers[result] = value
-    for name, seconds in _lengths(run).items():
+    for name, seconds in _lengths(record).items():
         found.numbers[Key("phase", name, f"phase {name}", "s", "low")] = seconds
-    for key, value, host in _metrics(run, phase):
+    for key, value, host in _metrics(record, phase):
         if math.isfinite(value):
             found.numbers[key] = value
             if host:
@@ -45,9 +45,9 @@ def run_values(run: Record, phase: str) -> RunValues:
     return found
 
 
-def phase_names(run: Record) -> list[str]:
+def phase_names(record: Record) -> list[str]:
     """The names of the phases of a run, in their order; a run without phases is one phase called `run`."""
-    return list(dict.fromkeys(phase.name for phase in run.hosts.phases)) or ["run"]
+    return list(dict.fromkeys(phase.name for phase in record.hosts.phases)) or ["run"]
 
 
 def _better(metric: Metric) -> Better:
@@ -60,20 +60,20 @@ def _better(metric: Metric) -> Better:
     return "high" if metric.bad == "low" else "low"
 
 
-def _lengths(run: Record) -> dict[str, float]:
+def _lengths(record: Record) -> dict[str, float]:
     """The length of each phase that was marked or that the benchmark reports."""
     found: dict[str, float] = {}
-    for phase in run.hosts.phases:
+    for phase in record.hosts.phases:
         if phase.name not in ("command", "after"):
             found[phase.name] = found.get(phase.name, 0.0) + (phase.end_ns - phase.start_ns) / 1e9
     return found
 
 
-def _metrics(run: Record, phase: str) -> Iterator[tuple[Key, float, str]]:
+def _metrics(record: Record, phase: str) -> Iterator[tuple[Key, float, str]]:
     """Mean over time and hosts of each metric in the phases, and with several hosts the value of the worst one."""
-    named = {number: one for number, one in enumerate(run.hosts.phases) if one.name == phase}
-    phases = named or run.hosts.command_phases
-    there = [rows for number, rows in _statistics(run).items() if number in phases]
+    named = {number: one for number, one in enumerate(record.hosts.phases) if one.name == phase}
+    phases = named or record.hosts.command_phases
+    there = [rows for number, rows in _statistics(record).items() if number in phases]
     for name, metric in catalogue.load().items():
         found = [rows[name] for rows in there if name in rows and rows[name].mean is not None]
         if not (metric.chart and metric.compared and found):
@@ -94,16 +94,16 @@ def _mean(rows: Sequence[PhaseStatistics], lengths: Sequence[int], name: str) ->
     return statistics.fmean(values, lengths)
 
 
-def _statistics(run: Record) -> StatisticsByPhase:
+def _statistics(record: Record) -> StatisticsByPhase:
     """The statistics per phase that the record stores; a record without phases has none and they are computed.
 
     Raises `RecordError` if they are not what Rollbook stores, or if a table is damaged.
     """
-    rows = run.metadata.get("phase_statistics")
+    rows = record.metadata.get("phase_statistics")
     if not rows:
-        with open_tables(run) as tables:
+        with open_tables(record) as tables:
             rows = tables.phase_statistics() if tables else []
     try:
         return statistics_by_phase(rows)
     except msgspec.ValidationError as error:
-        raise RecordError(f"{run.path}: phase_statistics: {error}") from error
+        raise RecordError(f"{record.path}: phase_statistics: {error}") from error

@@ -34,18 +34,18 @@ INVISIBLE_PATTERN = re.compile(f"[{''.join(f'{chr(first)}-{chr(last)}' for first
 INVISIBLE_SQL = "[" + "".join(rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in INVISIBLE) + "]"
 
 
-def export(run: Record, form: str, output: Path, tables: Sequence[str] = ()) -> list[Path]:
+def export(record: Record, form: str, output: Path, tables: Sequence[str] = ()) -> list[Path]:
     """Write tables and views into the directory `output`; returns the files.
 
     By default these are all tables of the series and `ALWAYS`.
     """
-    chosen = list(tables) or [*run.series_files(), *ALWAYS]
+    chosen = list(tables) or [*record.series_files(), *ALWAYS]
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot write to {output}: {error.strerror}") from error
     written = []
-    with connect(run, output, whole=True, facts="facts" in chosen) as connection:
+    with connect(record, output, whole=True, facts="facts" in chosen) as connection:
         known = {row[0] for row in connection.execute("SELECT table_name FROM information_schema.tables").fetchall()}
         for name in chosen:
             if name not in known:

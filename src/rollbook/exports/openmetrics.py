@@ -32,21 +32,21 @@ UNSAFE = {'"': '\\"', "\n": "\\n", **CONTROLS}
 CLOSE_NS = 2_000_000
 
 
-def write_openmetrics(run: Record, path: Path) -> None:
+def write_openmetrics(record: Record, path: Path) -> None:
     """Write the file atomically; raises `RecordError`."""
-    with readable(run), connect(run, wanted=()) as connection, atomic_file(path, mode=BY_UMASK) as file:
-        for part in _parts(connection, run):
+    with readable(record), connect(record, wanted=()) as connection, atomic_file(path, mode=BY_UMASK) as file:
+        for part in _parts(connection, record):
             file.write(part.encode())
         file.write(b"# EOF\n")
 
 
-def _parts(connection: duckdb.DuckDBPyConnection, run: Record) -> Iterator[str]:
+def _parts(connection: duckdb.DuckDBPyConnection, record: Record) -> Iterator[str]:
     """The text of all families, in chunks."""
     if damaged := replaced_tables(connection):
-        raise RecordError(f"{run.path}: damaged tables: {', '.join(damaged)}; see rollbook verify")
+        raise RecordError(f"{record.path}: damaged tables: {', '.join(damaged)}; see rollbook verify")
     read = connection.execute("SELECT view_name FROM duckdb_views() WHERE contains(sql, 'read_parquet')").fetchall()
     # A file that has the name of another table, such as hosts, has no view.
-    files = {name: path for name, path in run.series_files().items() if (name,) in read}
+    files = {name: path for name, path in record.series_files().items() if (name,) in read}
     notes = {name: about(connection, path.resolve()) for name, path in files.items()}
     found = families(notes)
     tables = {}

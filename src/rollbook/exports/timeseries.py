@@ -17,7 +17,7 @@ from rollbook.sources.base import Facts
 from rollbook.sources.diskstats import Disk
 from rollbook.sources.loadavg import LoadAvg
 from rollbook.sources.net_dev import Interface
-from rollbook.sql.connection import opened
+from rollbook.sql.connection import connect_internal
 from rollbook.tables.quoting import quoted
 from rollbook.times import from_ns, iso_time
 
@@ -38,34 +38,34 @@ REPEATED = ("total_kib", "swap_total_kib", "huge_pages_total", "huge_page_kib") 
 
 
 def write_timeseries(
-    run: Record, path: Path, *, mode: int = PRIVATE, connection: duckdb.DuckDBPyConnection | None = None
+    record: Record, path: Path, *, mode: int = PRIVATE, connection: duckdb.DuckDBPyConnection | None = None
 ) -> int:
     """Write the file atomically, with the keys that MLPerf Storage's tools read; returns the number of samples.
 
     A source that a host never had is left out of its samples. A `connection` to the record stays open. Raises
     `RecordError` if the file cannot be written or a table is damaged.
     """
-    tables = contextlib.nullcontext(connection) if connection else opened(run, whole=False)
+    tables = contextlib.nullcontext(connection) if connection else connect_internal(record, whole=False)
     with tables as found, atomic_file(path, mode=mode) as file:
-        return _write(run, found, file)
+        return _write(record, found, file)
 
 
-def _write(run: Record, connection: duckdb.DuckDBPyConnection, file: IO[bytes]) -> int:
+def _write(record: Record, connection: duckdb.DuckDBPyConnection, file: IO[bytes]) -> int:
     counted = connection.execute("SELECT host, count(*), min(ts), max(ts) FROM samples GROUP BY host ORDER BY host")
     hosts = {host: (count, first, last) for host, count, first, last in counted.fetchall()}
-    started = min((first for _, first, _ in hosts.values()), default=from_ns(run.hosts.started_ns))
-    ended = max((last for _, _, last in hosts.values()), default=from_ns(run.hosts.ended_ns))
+    started = min((first for _, first, _ in hosts.values()), default=from_ns(record.hosts.started_ns))
+    ended = max((last for _, _, last in hosts.values()), default=from_ns(record.hosts.ended_ns))
     head = {
-        "collection_interval_seconds": (run.hosts.interval_seconds or 0.0) * run.hosts.merged,
+        "collection_interval_seconds": (record.hosts.interval_seconds or 0.0) * record.hosts.merged,
         "start_time": iso_time(started),
         "end_time": iso_time(ended),
         "num_samples": sum(count for count, _, _ in hosts.values()),
     }
-    methods = {host.name: host.method or "unknown" for host in run.hosts.series if host.name in hosts}
+    methods = {host.name: host.method or "unknown" for host in record.hosts.series if host.name in hosts}
     tail = {
         "collection_method": "+".join(sorted(set(methods.values()))) or "unknown",
         "collection_methods": methods,
-        "hosts_requested": [host.name for host in run.hosts.start],
+        "hosts_requested": [host.name for host in record.hosts.start],
         "hosts_collected": list(hosts),
     }
     file.write(msgspec.json.encode(head)[:-1] + b',"samples_by_host":{')

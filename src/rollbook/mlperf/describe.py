@@ -25,7 +25,7 @@ from rollbook.sources.space import Space
 from rollbook.tables.quoting import parquet
 from rollbook.version import __version__
 
-__all__ = ["Tree", "completed", "draft", "roles_of", "text_of", "to_do"]
+__all__ = ["Tree", "draft", "merge_existing", "roles_of", "text_of", "to_do"]
 
 Tree = Any
 """Nested dicts and lists with `Entry` leaves."""
@@ -180,7 +180,7 @@ def roles_of(path: Path | None) -> Roles:
     return {name: ["data", "management"] if alone else ["data"] if name in data else ["management"] for name in moved}
 
 
-def completed(existing: Any, tree: Tree, at: str = "") -> tuple[Tree, list[str]]:
+def merge_existing(existing: Any, tree: Tree, at: str = "") -> tuple[Tree, list[str]]:
     """Fill in what an existing description lacks; also returns a line for each value that differs from the record.
 
     Existing values stay. Nodes are matched by position, and only if the numbers of nodes are equal.
@@ -190,13 +190,13 @@ def completed(existing: Any, tree: Tree, at: str = "") -> tuple[Tree, list[str]]
         lines: list[str] = []
         for name in (*tree, *(name for name in existing if name not in tree)):
             here = f"{at}.{name}".lstrip(".")
-            merged[name], more = completed(existing.get(name), tree.get(name), here)
+            merged[name], more = merge_existing(existing.get(name), tree.get(name), here)
             lines += more
         return merged, lines
     if isinstance(existing, list) and isinstance(tree, list):
         if len(existing) != len(tree):
             return Entry(existing, "kept"), [f"{at}: {len(existing)} in the file, {len(tree)} found"]
-        both = [completed(old, new, f"{at}[{n}]") for n, (old, new) in enumerate(zip(existing, tree, strict=True))]
+        both = [merge_existing(old, new, f"{at}[{n}]") for n, (old, new) in enumerate(zip(existing, tree, strict=True))]
         return [one for one, _ in both], [line for _, more in both for line in more]
     if existing in (None, "", [], {}):
         return tree, []

@@ -9,7 +9,7 @@ from typing import Any
 
 from rollbook.adapters.workflow import Workflow
 from rollbook.checks.mlperf_round import Round
-from rollbook.checks.mlperf_values import cluster_of, stated, table
+from rollbook.checks.mlperf_values import cluster_of, parameter_or_argument, table
 from rollbook.checks.run_data import BENCHMARKS, RunData, read_object
 from rollbook.errors import RecordError, UsageError
 from rollbook.mlperf.result_directory import is_result_directory
@@ -159,6 +159,6 @@ def model_of(metadata: Mapping[str, Any]) -> str:
     """The model of a run; for a vector database its engine and index."""
     if metadata.get("benchmark_type") != "vector_database":
         return str(metadata.get("model") or "")
-    engine = stated(metadata, "database.database", "vdb_engine", "engine")
-    index = stated(metadata, "index.index_type", "vdb_index", "index_type")
+    engine = parameter_or_argument(metadata, "database.database", "vdb_engine", "engine")
+    index = parameter_or_argument(metadata, "index.index_type", "vdb_index", "index_type")
     return f"{engine or ''}/{index or ''}"

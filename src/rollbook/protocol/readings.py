@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from rollbook.errors import ParseError, ProtocolError
 from rollbook.protocol.frames import Frame
 from rollbook.protocol.plan import LARGEST, Plan
-from rollbook.records.interning import shared
+from rollbook.records.interning import intern_strings
 from rollbook.sources.base import Source
 
 __all__ = ["READABLE", "Reading", "Status", "parse_facts", "read_frame", "read_header", "split_pages"]
@@ -163,7 +163,7 @@ def parse_facts(reading: Reading) -> tuple[Any, str]:
 def _parse_cached(source: Source, raw: bytes) -> tuple[Any, str]:
     pages = _texts(raw)
     try:
-        return (shared(source.parse(pages)) if pages else None), ""
+        return (intern_strings(source.parse(pages)) if pages else None), ""
     except ParseError as error:
         return None, str(error)
 

@@ -193,7 +193,7 @@ class HostInfo(msgspec.Struct, omit_defaults=True):
         )
 
     @classmethod
-    def declared(cls, host: HostResult, memory: int) -> HostInfo:
+    def from_arguments(cls, host: HostResult, memory: int) -> HostInfo:
         """A host that returned no data, as declared by the user's arguments."""
         return cls(
             hostname=host.name,
@@ -237,7 +237,7 @@ class ClusterInformation(msgspec.Struct, omit_defaults=True):
         hosts = [info for result in results if (info := HostInfo.of(result)) is not None]
         there = {info.requested_name for info in hosts}
         if declared is not None:
-            hosts += [HostInfo.declared(result, declared) for result in results if result.name not in there]
+            hosts += [HostInfo.from_arguments(result, declared) for result in results if result.name not in there]
         memory = [host.memory.total for host in hosts]
         return cls(
             total_memory_bytes=sum(memory),

@@ -77,7 +77,7 @@ def read(path: Path, kind: type[D]) -> D:
         document = msgspec.json.decode(data, type=kind)
         for host in getattr(document, "hosts", []):
             if isinstance(host, HostResult):
-                host.typed()
+                host.convert_facts()
     except UNDECODABLE as error:
         raise RecordError(f"{path} is not a valid document: {error}") from error
     return document

@@ -95,7 +95,7 @@ class HostResult(msgspec.Struct, omit_defaults=True, kw_only=True):
                 return value
         return []
 
-    def typed(self) -> HostResult:
+    def convert_facts(self) -> HostResult:
         """Convert facts read from JSON to their types, in place; facts of unknown sources stay plain."""
         self.facts = {
             name: msgspec.convert(value, source.produces) if (source := catalogue.find(name)) else value

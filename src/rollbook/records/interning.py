@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["shared"]
+__all__ = ["intern_strings"]
 
 PLAIN = frozenset((int, float, bool, type(None)))
 
 
-def shared(fact: Any) -> Any:
+def intern_strings(fact: Any) -> Any:
     """Replace every string in a fact by its interned copy; may change the fact in place."""
     if type(fact) is str:
         return sys.intern(fact)
@@ -20,9 +20,11 @@ def shared(fact: Any) -> Any:
         for name in fact.__struct_fields__:
             value = getattr(fact, name)
             if type(value) not in PLAIN:
-                msgspec.structs.force_setattr(fact, name, shared(value))
+                msgspec.structs.force_setattr(fact, name, intern_strings(value))
     elif isinstance(fact, list):
-        fact[:] = [value if type(value) in PLAIN else shared(value) for value in fact]
+        fact[:] = [value if type(value) in PLAIN else intern_strings(value) for value in fact]
     elif isinstance(fact, dict):
-        return {shared(k): value if type(value) in PLAIN else shared(value) for k, value in fact.items()}
+        return {
+            intern_strings(k): value if type(value) in PLAIN else intern_strings(value) for k, value in fact.items()
+        }
     return fact

@@ -14,8 +14,8 @@ from rollbook.metrics.metric import Metric
 from rollbook.records.findings import Findings, read_findings
 from rollbook.records.record import Phase, Record
 from rollbook.report.chart_order import highlights
-from rollbook.report.charts import charted, draw
-from rollbook.report.facts import changed, compared
+from rollbook.report.charts import chart_grids, draw
+from rollbook.report.facts import compare_facts, group_changes
 from rollbook.report.hosts import cost, hosts_shown, marks
 from rollbook.report.model import MS, Chart, CommandShown, FindingShown, IssueReport, Mark, PageData
 from rollbook.report.phases import phases
@@ -33,31 +33,31 @@ HIDDEN = (*WHEN, "metrics", "also")
 """Evidence that the page shows in another form."""
 
 
-def build(run: Record, tables: Tables | None) -> PageData:
+def build(record: Record, tables: Tables | None) -> PageData:
     """Build the document of the page; without `tables` it has no charts."""
-    hosts = hosts_shown(run.hosts)
+    hosts = hosts_shown(record.hosts)
     place = {host.name: at for at, host in enumerate(hosts)}
-    checked = read_findings(run.path)
+    checked = read_findings(record.path)
     found = _findings(checked, place) if checked else []
-    report = _issue_report(run, place)
-    charts, notes = _charts(run, tables, place, found)
-    command, times = _command(run)
-    differing, equal, groups = compared(run.hosts.start)
-    changes, unlisted = changed(run.hosts.start, run.hosts.end)
+    report = _issue_report(record, place)
+    charts, notes = _charts(record, tables, place, found)
+    command, times = _command(record)
+    differing, equal, groups = compare_facts(record.hosts.start)
+    changes, unlisted = group_changes(record.hosts.start, record.hosts.end)
     notes.append("Rates are counter differences divided by time on the host's own clock; all hosts share one timeline.")
     if checked:
         notes += value_lines(checked.rules)
     if unlisted:
         notes.append(f"{unlisted} more facts changed between start and end; rollbook diff lists them all.")
     return PageData(
-        title=f"{run.metadata.get('benchmark_type', 'run')} {run.metadata.get('run_datetime', '')}".strip(),
+        title=f"{record.metadata.get('benchmark_type', 'run')} {record.metadata.get('run_datetime', '')}".strip(),
         created=time.time() * 1000,
-        start=run.hosts.started_ns / MS,
-        end=run.hosts.ended_ns / MS,
-        interval=run.hosts.interval_seconds,
+        start=record.hosts.started_ns / MS,
+        end=record.hosts.ended_ns / MS,
+        interval=record.hosts.interval_seconds,
         verdict=verdict(command, hosts, found, checked),
-        summary=summarise(run),
-        has_end=bool(run.hosts.end),
+        summary=summarise(record),
+        has_end=bool(record.hosts.end),
         command=command,
         coverage=dict(Counter(host.status for host in hosts).most_common()),
         hosts=hosts,
@@ -66,9 +66,9 @@ def build(run: Record, tables: Tables | None) -> PageData:
         counts={"fail": len(checked.failures), "warn": len(checked.warnings)} if checked else {},
         no_findings=_no_findings(checked),
         cost=cost(hosts),
-        marks=[*times, *marks(run.hosts, hosts), *_finding_marks([*found, *(report.findings if report else [])])],
+        marks=[*times, *marks(record.hosts, hosts), *_finding_marks([*found, *(report.findings if report else [])])],
         charts=charts,
-        phases=phases(run),
+        phases=phases(record),
         differing=differing,
         equal=equal,
         changes=changes,
@@ -78,9 +78,9 @@ def build(run: Record, tables: Tables | None) -> PageData:
     )
 
 
-def first_charts(run: Record, tables: Tables) -> list[tuple[Metric, Grid]]:
+def first_charts(record: Record, tables: Tables) -> list[tuple[Metric, Grid]]:
     """The metrics whose charts come first on the page, with their values."""
-    grids, checked = charted(tables, run.hosts), read_findings(run.path)
+    grids, checked = chart_grids(tables, record.hosts), read_findings(record.path)
     if grids is None:
         return []
     by_name = {metric.name: (metric, grid) for metric, grid in grids.by_host.items()}
@@ -89,14 +89,14 @@ def first_charts(run: Record, tables: Tables) -> list[tuple[Metric, Grid]]:
 
 
 def _charts(
-    run: Record, tables: Tables | None, place: Mapping[str, int], found: Sequence[FindingShown]
+    record: Record, tables: Tables | None, place: Mapping[str, int], found: Sequence[FindingShown]
 ) -> tuple[list[Chart], list[str]]:
     """The charts, those of outliers first, and notes about them."""
     if tables is None:
         return [], ["The record has no series, so there are no charts."]
     names = list(place)
     hosts = {names[at] for finding in _outliers(found) for at in finding.hosts}
-    return draw(tables, run.hosts, place, metrics=_outlier_metrics(found), hosts=hosts)
+    return draw(tables, record.hosts, place, metrics=_outlier_metrics(found), outlier_hosts=hosts)
 
 
 def _outliers(found: Sequence[FindingShown]) -> list[FindingShown]:
@@ -120,9 +120,9 @@ def _no_findings(checked: Findings | None) -> str:
     return "No findings, and no host differs from its peers."
 
 
-def _issue_report(run: Record, place: Mapping[str, int]) -> IssueReport | None:
+def _issue_report(record: Record, place: Mapping[str, int]) -> IssueReport | None:
     """The issue report that was collected because the run failed, with its findings that have a time in the run."""
-    checked = read_findings(run.path / BUNDLE)
+    checked = read_findings(record.path / BUNDLE)
     if checked is None:
         return None
     found = [one for one in _findings(checked, place) if one.start is not None and one.severity != "note"]
@@ -167,12 +167,12 @@ def _finding_marks(found: Sequence[FindingShown]) -> Iterator[Mark]:
             yield Mark("outlier" if finding.metrics else "finding", finding.start, finding.end, finding.message, only)
 
 
-def _command(run: Record) -> tuple[CommandShown | None, list[Mark]]:
+def _command(record: Record) -> tuple[CommandShown | None, list[Mark]]:
     """The command, and the marks of it and of its phases.
 
     It ran from the first phase called `command` to the last called `after`; it may use the same names itself.
     """
-    text, code, phases = run.metadata.get("executed_command"), run.metadata.get("exit_code"), run.hosts.phases
+    text, code, phases = record.metadata.get("executed_command"), record.metadata.get("exit_code"), record.hosts.phases
     begun = next((phase for phase in phases if phase.name == "command"), None)
     if not text or begun is None:
         return CommandShown(str(text), code) if text else None, _phase_marks(phases)

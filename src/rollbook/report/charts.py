@@ -12,7 +12,7 @@ from rollbook.report.model import MS, Chart, Devices
 from rollbook.report.pack import pack
 from rollbook.sql.grids import Grids, Tables
 
-__all__ = ["charted", "draw"]
+__all__ = ["chart_grids", "draw"]
 
 MAX_DEVICES = 600
 """Rows of devices in one chart. A chart with more has only the devices of outliers, or the page would be too large."""
@@ -22,28 +22,29 @@ MAX_DEVICES_IN_ALL = 5 * MAX_DEVICES
 
 def draw(
     tables: Tables,
-    run: RecordHosts,
+    hosts: RecordHosts,
     place: Mapping[str, int],
     *,
     metrics: Sequence[str] = (),
-    hosts: Collection[str] = (),
+    outlier_hosts: Collection[str] = (),
 ) -> tuple[list[Chart], list[str]]:
     """The charts of all metrics that have samples, and what the reader has to know about them.
 
-    `place` gives each host's place on the page. `metrics` and `hosts` are those with outliers, the strongest first.
+    `place` gives each host's place on the page. `metrics` and `outlier_hosts` are those with outliers, the strongest
+    first.
     """
-    found = charted(tables, run)
+    found = chart_grids(tables, hosts)
     if found is None:
         return [], [*_damage(tables), "The series has no samples."]
     first = highlights(list(found.by_host.items()), metrics)
-    devices = _devices(found.by_device, hosts)
+    devices = _devices(found.by_device, outlier_hosts)
     charts = [_chart(metric, grid, devices.get(metric), place, first) for metric, grid in found.by_host.items()]
-    return charts, [*_damage(tables), *_notes(found, run, devices)]
+    return charts, [*_damage(tables), *_notes(found, hosts, devices)]
 
 
-def charted(tables: Tables, run: RecordHosts) -> Grids | None:
+def chart_grids(tables: Tables, hosts: RecordHosts) -> Grids | None:
     """The metrics that have a chart; None for a run without samples."""
-    everything = tables.all_grids(run)
+    everything = tables.all_grids(hosts)
     return everything.select(lambda metric: bool(metric.chart)) if everything else None
 
 
@@ -93,11 +94,11 @@ def _damage(tables: Tables) -> list[str]:
     return [f"Charts are missing because these tables are damaged: {', '.join(tables.damaged)}; see rollbook verify."]
 
 
-def _notes(grids: Grids, run: RecordHosts, devices: Mapping[Metric, Grid]) -> list[str]:
-    step, axis = f"{(run.interval_seconds or 0) * run.merged:g} s", grids.axis
+def _notes(grids: Grids, hosts: RecordHosts, devices: Mapping[Metric, Grid]) -> list[str]:
+    step, axis = f"{(hosts.interval_seconds or 0) * hosts.merged:g} s", grids.axis
     notes = []
-    if run.merged > 1:
-        notes.append(f"The series is long: {run.merged} samples were merged into one. raw/ has all of them.")
+    if hosts.merged > 1:
+        notes.append(f"The series is long: {hosts.merged} samples were merged into one. raw/ has all of them.")
     if axis.beats > 1:
         notes.append(
             f"Samples are {step} apart; a cell of {axis.width_ns / 1e9:g} s shows the minimum, mean and maximum of "

@@ -13,12 +13,12 @@ from rollbook.hosts import fold
 from rollbook.records.hosts import HostResult
 from rollbook.report.model import ChangeShown, FactShown
 
-__all__ = ["changed", "compared"]
+__all__ = ["compare_facts", "group_changes"]
 
 MAX_CHANGES = 400
 
 
-def compared(hosts: Sequence[HostResult]) -> tuple[list[FactShown], list[FactShown], str]:
+def compare_facts(hosts: Sequence[HostResult]) -> tuple[list[FactShown], list[FactShown], str]:
     """Facts that differ within a group of similar hosts, those that do not, and a sentence about the groups."""
     groups = form_groups(hosts, {})
     differing, equal = [], []
@@ -60,7 +60,7 @@ def _shared(view: View, group: Group) -> Iterator[FactShown]:
                     )
 
 
-def changed(start: Sequence[HostResult], end: Sequence[HostResult]) -> tuple[list[ChangeShown], int]:
+def group_changes(start: Sequence[HostResult], end: Sequence[HostResult]) -> tuple[list[ChangeShown], int]:
     """Facts that changed, hosts with the same change together, and the number of changes that are not listed."""
     after = {host.name: host for host in end if host.gave_data}
     found: dict[tuple[str, str, str, str, str], list[str]] = {}

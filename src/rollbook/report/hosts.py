@@ -21,11 +21,11 @@ MAX_GAPS = 40  # of all sources of a host
 WORST_FIRST: tuple[HostStatus, ...] = ("failed", "refused", "unreachable", "timed-out", "partial", "complete")
 
 
-def hosts_shown(run: RecordHosts) -> list[HostShown]:
+def hosts_shown(hosts: RecordHosts) -> list[HostShown]:
     """In natural order of their names."""
-    start = {host.name: host for host in run.start}
-    series = {host.name: host for host in run.series}
-    end = {host.name: host for host in run.end}
+    start = {host.name: host for host in hosts.start}
+    series = {host.name: host for host in hosts.series}
+    end = {host.name: host for host in hosts.end}
     names = dict.fromkeys([*start, *series, *end])
     return sorted(
         (_host(name, start.get(name), series.get(name), end.get(name)) for name in names),
@@ -110,11 +110,11 @@ def _median(values: Iterable[int | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
-def marks(run: RecordHosts, hosts: list[HostShown]) -> list[Mark]:
+def marks(hosts: RecordHosts, shown: list[HostShown]) -> list[Mark]:
     """Gaps of single hosts and of single sources, and where samples resume."""
     found = []
-    last = {series.name: (series.last_ns or 0) / MS for series in run.series}
-    for at, host in enumerate(hosts):
+    last = {series.name: (series.last_ns or 0) / MS for series in hosts.series}
+    for at, host in enumerate(shown):
         for gap in host.gaps:
             found.append(Mark("reboot" if "reboot" in gap.why else "gap", gap.start, gap.end, gap.why, at))
             if last[host.name] > gap.end:

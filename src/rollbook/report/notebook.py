@@ -27,13 +27,13 @@ Values = Sequence[float]
 """One value per bucket of time, `nan` without a sample."""
 
 
-def record_html(run: Record) -> str:
+def record_html(record: Record) -> str:
     """What was run, how it ended, its hosts, its results, and the first charts if the record has samples."""
-    metadata, hosts = run.metadata, run.coverage
+    metadata, hosts = record.metadata, record.coverage
     label = label_of(metadata.get("label") or {})
     command, code = metadata.get("executed_command"), metadata.get("exit_code")
     rows = [
-        ("record", str(run.path)),
+        ("record", str(record.path)),
         ("name", label.name),
         ("tags", " ".join(label.tags)),
         ("started", metadata.get("invocation_start_time")),
@@ -46,7 +46,7 @@ def record_html(run: Record) -> str:
         if one.is_main and one.value is not None
     ]
     cells = "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in rows if v)
-    return f"<table>{cells}</table>{side_by_side(_figures(run))}"
+    return f"<table>{cells}</table>{side_by_side(_figures(record))}"
 
 
 def side_by_side(figures: Iterable[str]) -> str:
@@ -103,11 +103,11 @@ def figure(
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">{axis}{"".join(shapes)}{labels}</svg>'
 
 
-def _figures(run: Record) -> list[str]:
+def _figures(record: Record) -> list[str]:
     """The first charts; none if the record has no samples or a table cannot be read."""
     try:
-        with open_tables(run) as tables:
-            return [_of_hosts(metric, grid) for metric, grid in first_charts(run, tables)] if tables else []
+        with open_tables(record) as tables:
+            return [_of_hosts(metric, grid) for metric, grid in first_charts(record, tables)] if tables else []
     except RollbookError:
         return []
 

@@ -45,10 +45,10 @@ PAGE = """<!doctype html>
 """
 
 
-def write_report(run: Record, path: Path, *, mode: int = PRIVATE, tables: Tables | None = None) -> None:
+def write_report(record: Record, path: Path, *, mode: int = PRIVATE, tables: Tables | None = None) -> None:
     """Write the page of a record atomically, from its open tables or after opening them."""
-    with contextlib.nullcontext(tables) if tables else open_tables(run) as opened:
-        data = build(run, opened)
+    with contextlib.nullcontext(tables) if tables else open_tables(record) as opened:
+        data = build(record, opened)
     write_file(path, html(data).encode(), mode=mode)
 
 

@@ -10,10 +10,10 @@ from rollbook.report.model import MS, PhaseShown, PhaseValues
 __all__ = ["phases"]
 
 
-def phases(run: Record) -> list[PhaseShown]:
+def phases(record: Record) -> list[PhaseShown]:
     """The phases with samples, each with the metrics of the catalogue."""
-    by_phase, shown = statistics_by_phase(run.metadata.get("phase_statistics")), []
-    for number, phase in enumerate(run.hosts.phases):
+    by_phase, shown = statistics_by_phase(record.metadata.get("phase_statistics")), []
+    for number, phase in enumerate(record.hosts.phases):
         rows = by_phase.get(number, {})
         values = [
             PhaseValues(

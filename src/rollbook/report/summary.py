@@ -160,19 +160,19 @@ class Summary(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schem
     notes: list[str] = []
 
 
-def summarise(run: Record) -> Summary:
+def summarise(record: Record) -> Summary:
     """Summarise a record, complete or not; what it does not have is left out."""
-    metadata, hosts = run.metadata, run.hosts
-    checked = read_findings(run.path)
+    metadata, hosts = record.metadata, record.hosts
+    checked = read_findings(record.path)
     rows = statistics_by_phase(metadata.get("phase_statistics"))
     results = [] if metadata.get("benchmark_type") == "generic" else results_of(metadata)
     seconds = float(metadata.get("runtime") or (hosts.ended_ns - hosts.started_ns) / 1e9)
     whole = hosts.command_phases
     moved = list(_moved(whole, rows))
     return Summary(
-        record=str(run.path),
+        record=str(record.path),
         type=str(metadata.get("benchmark_type", "")),
-        command=_command(run, seconds),
+        command=_command(record, seconds),
         seconds=seconds,
         results=results,
         seen=list(_seen(results, whole, rows)),
@@ -182,7 +182,7 @@ def summarise(run: Record) -> Summary:
         counts={name: checked.counts.get(name, 0) for name in ("fail", "warn")} if checked else None,
         findings=list(_findings(checked)),
         verdict=checked.verdict_text if checked else "",
-        coverage=run.coverage,
+        coverage=record.coverage,
         lost=list(_lost(hosts)),
         interval_seconds=hosts.interval_seconds,
         samples=sum(host.samples for host in hosts.series),
@@ -192,24 +192,24 @@ def summarise(run: Record) -> Summary:
     )
 
 
-def _command(run: Record, seconds: float) -> CommandEnd | None:
-    text, code = str(run.metadata.get("executed_command") or ""), run.metadata.get("exit_code")
+def _command(record: Record, seconds: float) -> CommandEnd | None:
+    text, code = str(record.metadata.get("executed_command") or ""), record.metadata.get("exit_code")
     if not text:
         return None
     killed = ""
     if isinstance(code, int) and code > 128:
         with contextlib.suppress(ValueError):
             killed = signal.Signals(code - 128).name
-    stderr = _last_lines(run, "stderr") if code else []
-    return CommandEnd(text, code, seconds, killed, stderr, _last_lines(run, "stdout") if code and not stderr else [])
+    stderr = _last_lines(record, "stderr") if code else []
+    return CommandEnd(text, code, seconds, killed, stderr, _last_lines(record, "stdout") if code and not stderr else [])
 
 
-def _last_lines(run: Record, stream: str) -> list[str]:
+def _last_lines(record: Record, stream: str) -> list[str]:
     """The last lines that the command wrote to a stream, without colours."""
-    logs = run.metadata.get("command_output_files") or []
+    logs = record.metadata.get("command_output_files") or []
     name = str(logs[0].get(stream, "")) if logs and isinstance(logs[0], dict) else ""
     try:
-        with open_regular(run.path / Path(name).name) as file:
+        with open_regular(record.path / Path(name).name) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
             text = file.read(TAIL).decode("utf-8", "replace")
     except (OSError, ValueError, RecordError):  # ValueError: a name that no file can have

@@ -78,7 +78,7 @@ def connect_all(
     connection = duckdb.connect(config=dict(CONFIG))
     try:
         connection.execute("SET enable_progress_bar = false")
-        listed, used = list(records), _used(connection, sql)
+        listed, used = list(records), _tables_of_query(connection, sql)
         names = {one.path: run_name(Path(one.path), results) for one in listed}
         insert_rows(connection, RUNS, [_run(names[one.path], one) for one in listed])
         for statement, rows in (tables or {}).items():
@@ -98,7 +98,7 @@ def connect_all(
     return AllRecords(connection, problems)
 
 
-def _used(connection: duckdb.DuckDBPyConnection, sql: str) -> set[str]:
+def _tables_of_query(connection: duckdb.DuckDBPyConnection, sql: str) -> set[str]:
     """The tables that a query may read, in lower case; all its words if DuckDB cannot parse it."""
     words = {*_words(sql)}
     try:

@@ -98,12 +98,12 @@ def _bare(path: Path) -> Record:
     return Record(path, {}, RecordHosts(started_ns=0, ended_ns=0))
 
 
-def _damaged(run: Record) -> list[str]:
+def _damaged(record: Record) -> list[str]:
     """The tables that do not match the manifest or, without one, cannot be read."""
-    if not (names := {name.lower() for name in run.series_files()}):
+    if not (names := {name.lower() for name in record.series_files()}):
         return []
-    changed = mismatches(run, names)
-    return list(damaged_tables(run)) if changed is None else changed
+    changed = mismatches(record, names)
+    return list(damaged_tables(record)) if changed is None else changed
 
 
 def _add_schemas(
@@ -128,11 +128,11 @@ def _add_schemas(
 
 
 def _add_schema(
-    connection: duckdb.DuckDBPyConnection, schema: str, run: Record, wanted: Collection[str] | None
+    connection: duckdb.DuckDBPyConnection, schema: str, record: Record, wanted: Collection[str] | None
 ) -> None:
     connection.execute(f"CREATE SCHEMA {schema}")
     connection.execute(f"SET schema = '{schema}'")
-    fill(connection, run, whole=True, facts=wanted is None or "facts" in wanted, wanted=wanted)
+    fill(connection, record, whole=True, facts=wanted is None or "facts" in wanted, wanted=wanted)
     connection.execute("SET schema = 'main'")
 
 

@@ -41,9 +41,9 @@ from rollbook.tables.reasons import UNREADABLE, reason_of
 __all__ = [
     "CONFIG",
     "connect",
+    "connect_internal",
     "dicts",
     "fill",
-    "opened",
     "query",
     "readable",
     "relation",
@@ -58,7 +58,7 @@ CONFIG = {"autoinstall_known_extensions": "false", "temp_directory": "", "TimeZo
 
 
 def connect(
-    run: Record,
+    record: Record,
     output: Path | None = None,
     *,
     whole: bool = False,
@@ -77,50 +77,50 @@ def connect(
     record cannot be opened at all.
     """
 
-    def open_tables(run: Record) -> duckdb.DuckDBPyConnection:
+    def open_tables(record: Record) -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect(config=dict(CONFIG))
         try:
             connection.execute("SET enable_progress_bar = false")  # it would be mixed into the output
-            fill(connection, run, whole=whole, facts=facts, rates=rates, wanted=wanted)
+            fill(connection, record, whole=whole, facts=facts, rates=rates, wanted=wanted)
             if output is not None:
                 connection.execute(f"SET allowed_directories = [{text(output.resolve())}]")
-            restrict(connection, (path.resolve() for path in run.series_files().values()))
+            restrict(connection, (path.resolve() for path in record.series_files().values()))
         except UNREADABLE:
             connection.close()
             raise
         return connection
 
-    with readable(run):
+    with readable(record):
         try:
-            return open_tables(run)
+            return open_tables(record)
         except UNREADABLE:
-            damaged = damaged_tables(run)
+            damaged = damaged_tables(record)
             if not damaged:
                 raise
-        connection = open_tables(run.without_tables(damaged))
+        connection = open_tables(record.without_tables(damaged))
         replace_damaged(connection, damaged)
         return connection
 
 
 @contextlib.contextmanager
-def opened(run: Record, *, whole: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:
+def connect_internal(record: Record, *, whole: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection for Rollbook's own queries, without views `<source>_rates`.
 
     Raises `RecordError` if a query cannot read a table.
     """
-    with readable(run), connect(run, whole=whole, rates=False) as connection:
+    with readable(record), connect(record, whole=whole, rates=False) as connection:
         yield connection
 
 
 @contextlib.contextmanager
-def readable(run: Record) -> Iterator[None]:
+def readable(record: Record) -> Iterator[None]:
     """Raise `RecordError` in place of an error of DuckDB, for queries that can fail only if a table is damaged."""
     try:
         yield
     except UNREADABLE as error:
-        damaged = [f"the table {name} is damaged: {why}" for name, why in damaged_tables(run).items()]
+        damaged = [f"the table {name} is damaged: {why}" for name, why in damaged_tables(record).items()]
         reason = "; ".join(damaged) or f"the tables cannot be read: {reason_of(error)}"
-        raise RecordError(f"{run.path}: {reason}") from error
+        raise RecordError(f"{record.path}: {reason}") from error
 
 
 def restrict(connection: duckdb.DuckDBPyConnection, files: Iterable[Path]) -> None:
@@ -136,9 +136,9 @@ def wants_facts(sql: str) -> bool:
     return "facts" in sql.lower()
 
 
-def relation(run: Record, sql: str) -> duckdb.DuckDBPyRelation:
+def relation(record: Record, sql: str) -> duckdb.DuckDBPyRelation:
     """The result of one SELECT as a DuckDB relation, for `.df()`, `.pl()` and `.arrow()`; raises `UsageError`."""
-    connection = connect(run, facts=wants_facts(sql))
+    connection = connect(record, facts=wants_facts(sql))
     try:
         return connection.sql(_select(sql))
     except UNREADABLE as error:
@@ -182,7 +182,7 @@ def dicts(found: duckdb.DuckDBPyConnection) -> Iterator[dict[str, Any]]:
 
 def fill(
     connection: duckdb.DuckDBPyConnection,
-    run: Record,
+    record: Record,
     *,
     whole: bool,
     facts: bool,
@@ -194,11 +194,11 @@ def fill(
     `facts` and `rates` as for `connect`. With `wanted`, only views of these names and what they need: most of the time
     is spent on views.
     """
-    add_facts(connection, run.hosts, filled=facts)
+    add_facts(connection, record.hosts, filled=facts)
     for macro in MACROS:
         connection.execute(macro)
-    interval, files = run.hosts.interval_seconds or 1.0, run.series_files()
-    connection.execute(step_macro(run.hosts.without_python, shell_step(interval)))
+    interval, files = record.hosts.interval_seconds or 1.0, record.series_files()
+    connection.execute(step_macro(record.hosts.without_python, shell_step(interval)))
     columns: dict[str, dict[str, str]] = {}
     sampled: dict[str, Sampled] = {}
     for source in catalogue.load():
@@ -212,20 +212,20 @@ def fill(
         if path:
             compare = {name: compare.get(name, how) for name, how in _described(connection, path).items()}
         streamed = whole and (path is None or in_order(connection, path))
-        table = Sampled(types, compare, interval * max(source.beats(interval), run.hosts.merged), streamed)
+        table = Sampled(types, compare, interval * max(source.beats(interval), record.hosts.merged), streamed)
         if rates and (wanted is None or f"{source.name}_rates" in wanted):
             body = rates_of(quoted(source.name), types, compare, table.step, streamed=streamed)
             connection.execute(f"CREATE VIEW {quoted(f'{source.name}_rates')} AS {body}")
         if path:
             sampled[source.name] = table
-    add_hosts(connection, run.hosts)
-    add_findings(connection, run.path)
-    add_table(connection, "results", RESULTS, result_rows(run.metadata))
-    _counted(connection, run)
+    add_hosts(connection, record.hosts)
+    add_findings(connection, record.path)
+    add_table(connection, "results", RESULTS, result_rows(record.metadata))
+    _counted(connection, record)
     for name, body in _needed(views_of(sampled, columns), wanted).items():
         connection.execute(f"CREATE VIEW {quoted(name)} AS {body}")
     if foreign := {name: path for name, path in files.items() if name not in columns}:
-        _add_foreign(connection, foreign, interval * max(1, int(SELDOM / interval), run.hosts.merged), whole=whole)
+        _add_foreign(connection, foreign, interval * max(1, int(SELDOM / interval), record.hosts.merged), whole=whole)
 
 
 def _needed(views: Mapping[str, str], wanted: Collection[str] | None) -> Mapping[str, str]:
@@ -265,10 +265,10 @@ def _types(connection: duckdb.DuckDBPyConnection, table: str) -> dict[str, str]:
     return {row[0]: row[1] for row in connection.execute(f"DESCRIBE {quoted(table)}").fetchall()}
 
 
-def _counted(connection: duckdb.DuckDBPyConnection, run: Record) -> None:
+def _counted(connection: duckdb.DuckDBPyConnection, record: Record) -> None:
     """Which devices of which host count in its totals."""
     by_host: dict[str, list[HostResult]] = {}
-    for result in run.hosts.hosts:
+    for result in record.hosts.hosts:
         by_host.setdefault(result.name, []).append(result)
     for source, choose in COUNTED.items():
         devices = _devices(connection, source)

@@ -35,11 +35,11 @@ WORD = re.compile(r"\w+")
 DAMAGED = "damaged"  # the comment of a view that fails because its table is damaged
 
 
-def damaged_tables(run: Record) -> dict[str, str]:
+def damaged_tables(record: Record) -> dict[str, str]:
     """The tables that cannot be read completely, and why. Reads all of them: call it only after an error."""
     found = {}
     with connect({"temp_directory": ""}) as connection:
-        for name, path in run.series_files().items():
+        for name, path in record.series_files().items():
             try:
                 _require_columns(connection, catalogue.find(name), path.resolve())
                 # A hash needs the values; a count may be taken from the statistics of the file.
@@ -92,19 +92,19 @@ def replaced_tables(connection: duckdb.DuckDBPyConnection) -> list[str]:
     return [name for (name,) in connection.execute(query, [DAMAGED]).fetchall()]
 
 
-def changed_tables(connection: duckdb.DuckDBPyConnection, run: Record, sql: str) -> list[str]:
+def changed_tables(connection: duckdb.DuckDBPyConnection, record: Record, sql: str) -> list[str]:
     """The tables that a query may read and that do not match their hash in the manifest; none without a manifest."""
-    return mismatches(run, _used(connection, sql)) or []
+    return mismatches(record, _words_with_views(connection, sql)) or []
 
 
-def mismatches(run: Record, names: Container[str]) -> list[str] | None:
+def mismatches(record: Record, names: Container[str]) -> list[str] | None:
     """The tables among `names` (in lower case) that differ from their hash in the manifest; None without a manifest."""
     try:
-        entries = {entry.path: entry for entry in read(run.path / "manifest.json", Manifest).files}
+        entries = {entry.path: entry for entry in read(record.path / "manifest.json", Manifest).files}
     except RecordError:
         return None
     changed = []
-    for name, path in run.series_files().items():
+    for name, path in record.series_files().items():
         if name.lower() in names:
             entry = entries.get(f"series/{path.name}")
             if entry is None or size_and_hash(path) != (entry.size, entry.sha256):
@@ -112,7 +112,7 @@ def mismatches(run: Record, names: Container[str]) -> list[str] | None:
     return changed
 
 
-def _used(connection: duckdb.DuckDBPyConnection, sql: str) -> set[str]:
+def _words_with_views(connection: duckdb.DuckDBPyConnection, sql: str) -> set[str]:
     """The words of a query and, recursively, of the views it names: every table it reads is among them."""
     found = connection.execute("SELECT lower(view_name), lower(sql) FROM duckdb_views() WHERE NOT internal").fetchall()
     views: dict[str, str] = dict(found)

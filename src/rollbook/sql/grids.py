@@ -66,11 +66,11 @@ class Tables:
         self.connection, self._charts, self.damaged = connection, charts, damaged
         self._computed: tuple[RecordHosts, Grids | None] | None = None
 
-    def all_grids(self, run: RecordHosts) -> Grids | None:
+    def all_grids(self, hosts: RecordHosts) -> Grids | None:
         """The grids of the metrics of a run, computed once; None for a run without samples."""
-        if self._computed is None or self._computed[0] is not run:
+        if self._computed is None or self._computed[0] is not hosts:
             metrics = [one for one in catalogue.load().values() if one.compared or (self._charts and one.chart)]
-            self._computed = run, _grids_of(self, run, metrics)
+            self._computed = hosts, _grids_of(self, hosts, metrics)
         return self._computed[1]
 
     def phase_statistics(self) -> list[dict[str, Any]]:
@@ -149,21 +149,21 @@ class Tables:
         )
 
 
-def sampled_span(run: RecordHosts) -> Span | None:
+def sampled_span(hosts: RecordHosts) -> Span | None:
     """When a run was sampled; None without samples. A wrong clock of a host cannot lead outside the run."""
-    ends = [time for host in run.series for time in (host.first_ns, host.last_ns) if time is not None]
-    if not ends or not run.interval_seconds:
+    ends = [time for host in hosts.series for time in (host.first_ns, host.last_ns) if time is not None]
+    if not ends or not hosts.interval_seconds:
         return None
-    beat = round(run.interval_seconds * 1e9)
-    step = beat * run.merged
+    beat = round(hosts.interval_seconds * 1e9)
+    step = beat * hosts.merged
     # Merged samples have the time of their last beat: cells begin half a beat before the first, as their groups do.
-    first = nearest_beat(max(min(ends), run.started_ns - step), beat) + (step - beat) // 2
-    return Span(first, max(first, min(max(ends), run.ended_ns + step)), step)
+    first = nearest_beat(max(min(ends), hosts.started_ns - step), beat) + (step - beat) // 2
+    return Span(first, max(first, min(max(ends), hosts.ended_ns + step)), step)
 
 
-def _grids_of(tables: Tables, run: RecordHosts, metrics: Collection[Metric]) -> Grids | None:
-    rows = sorted((Row(host.name) for host in run.series if host.samples), key=lambda row: natural(row.host))
-    span = sampled_span(run)
+def _grids_of(tables: Tables, hosts: RecordHosts, metrics: Collection[Metric]) -> Grids | None:
+    rows = sorted((Row(host.name) for host in hosts.series if host.samples), key=lambda row: natural(row.host))
+    span = sampled_span(hosts)
     if not rows or span is None:
         return None
     axis = Axis.of(*span, len(rows))
@@ -200,16 +200,16 @@ def _by_device(tables: Tables, span: Span, metrics: Sequence[Metric], hosts: Col
 
 
 @contextlib.contextmanager
-def open_tables(run: Record, *, charts: bool = True) -> Iterator[Tables | None]:
+def open_tables(record: Record, *, charts: bool = True) -> Iterator[Tables | None]:
     """The views of a record; None if it has no series. Without `charts`, grids have only what rules compare.
 
     Raises `RecordError` if a table turns out to be damaged when it is read.
     """
-    if not run.series_files():
+    if not record.series_files():
         yield None
         return
-    from rollbook.sql.connection import opened  # noqa: PLC0415 - DuckDB takes a tenth of a second to import
+    from rollbook.sql.connection import connect_internal  # noqa: PLC0415 - DuckDB takes a tenth of a second to import
     from rollbook.sql.damage import replaced_tables  # noqa: PLC0415
 
-    with opened(run) as connection:
+    with connect_internal(record) as connection:
         yield Tables(connection, charts=charts, damaged=replaced_tables(connection))

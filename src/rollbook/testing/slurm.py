@@ -24,9 +24,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rollbook.testing.lab.ground import LabCannot, find
 from rollbook.testing.lab.host import LabHost
 from rollbook.testing.lab.processes import Process, living
+from rollbook.testing.lab.resources import LabCannot, find
 from rollbook.testing.ports import free_ports
 
 __all__ = ["SlurmLab"]

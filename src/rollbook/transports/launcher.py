@@ -32,7 +32,7 @@ from rollbook.transports.listener import own_addresses
 from rollbook.transports.options import ConnectBack, Python
 from rollbook.transports.pipe import Ending
 
-__all__ = ["Launcher", "launched", "launching"]
+__all__ = ["Launcher", "count_launched", "launching"]
 
 LINES_PER_SECOND = 10_000  # of all agents together, on the launcher's stdout
 RETRY_AFTER = 10.0  # seconds before a launcher that could not be started is tried again
@@ -235,7 +235,7 @@ class Launcher(abc.ABC):
         return launch
 
 
-def launched(hosts: Sequence[Host], route: Route) -> int:
+def count_launched(hosts: Sequence[Host], route: Route) -> int:
     """How many of the hosts have their agents started by a launcher."""
     return sum(isinstance(route(host), Launcher) for host in hosts)
 

@@ -25,21 +25,21 @@ BEATS = """CREATE OR REPLACE TEMP TABLE played AS
 class Replay:
     """Feeds a board from a record; `ended` means that the last beat is shown, `place` is the number of the beat."""
 
-    def __init__(self, run: Record, speed: float = 1.0) -> None:
-        step = (run.hosts.interval_seconds or 0.0) * run.hosts.merged
-        series = {host.name: host for host in run.hosts.series}
+    def __init__(self, record: Record, speed: float = 1.0) -> None:
+        step = (record.hosts.interval_seconds or 0.0) * record.hosts.merged
+        series = {host.name: host for host in record.hosts.series}
         if not step or not any(host.samples for host in series.values()):
-            raise RecordError(f"{run.path} has no samples to play")
-        names = dict.fromkeys([*(host.name for host in run.hosts.start), *series])
+            raise RecordError(f"{record.path} has no samples to play")
+        names = dict.fromkeys([*(host.name for host in record.hosts.start), *series])
         self.board = Board(list(names), step)
-        least = shell_step(run.hosts.interval_seconds or 0.0)
-        self.board.slower = {name: max(step, least) for name in run.hosts.without_python}
+        least = shell_step(record.hosts.interval_seconds or 0.0)
+        self.board.slower = {name: max(step, least) for name in record.hosts.without_python}
         self._going, self._moved = asyncio.Event(), asyncio.Event()
         self._going.set()
         self._series, self._step_ns, self._speed = series, round(step * 1e9), speed
-        self._merged = run.hosts.merged
-        self._start = {host.name: host for host in run.hosts.start}
-        self._run, self._connection = run, store.connect(run)
+        self._merged = record.hosts.merged
+        self._start = {host.name: host for host in record.hosts.start}
+        self._run, self._connection = record, store.connect(record)
         self._first, self._last, self._at = 0, 0, -1
         # Merged samples have the time of their last beat: the edges of groups lie half a beat before the first.
         self._half = self._step_ns // self._merged // 2

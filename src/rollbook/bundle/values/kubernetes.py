@@ -11,7 +11,7 @@ import msgspec
 from rollbook.bundle.evidence import BundleData, Text, node_finding
 from rollbook.records.findings import EvidenceLine, Finding
 
-__all__ = ["not_ready", "pods_failing", "pressure", "unknown"]
+__all__ = ["not_ready", "pods_failing", "pressure", "ready_unknown"]
 
 PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
 WAITING = frozenset(
@@ -34,7 +34,7 @@ def not_ready(run: BundleData) -> Iterator[Finding]:
     yield from _conditions(run, {"Ready": "False"}, "the node is not ready")
 
 
-def unknown(run: BundleData) -> Iterator[Finding]:
+def ready_unknown(run: BundleData) -> Iterator[Finding]:
     """Nodes whose condition Ready is Unknown."""
     yield from _conditions(run, {"Ready": "Unknown"}, "no status from the kubelet")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf_values import stated
+from rollbook.checks.mlperf_values import parameter_or_argument
 from rollbook.checks.mlperf_verdict import Validation, finding_for, require_type, round_of
 from rollbook.checks.run_data import Benchmark, RunData, read_object
 from rollbook.errors import CannotTell, NotApplicable
@@ -25,7 +25,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     """What the tool wrote about both directories: only a test on the launching host at the time of the run counts."""
     rules = round_of(run)
     require_type(run, *rules.require(rules.separate_file_systems))
-    storage = str(stated(run.metadata, "storage.storage_type") or FILE_STORAGE[0])
+    storage = str(parameter_or_argument(run.metadata, "storage.storage_type") or FILE_STORAGE[0])
     if storage not in FILE_STORAGE:
         raise NotApplicable(f"{storage} is object storage, which has no file system")
     directory = run.result_directory

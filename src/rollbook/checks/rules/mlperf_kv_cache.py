@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rollbook.checks.mlperf_values import number, stated
+from rollbook.checks.mlperf_values import number, parameter_or_argument
 from rollbook.checks.mlperf_verdict import Validation, finding_for, preview_finding, require_type, round_of
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
@@ -33,7 +33,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
         "cpu_mem_gb": (rules.minimum_memory_gb, rules.minimum_memory_gb),
     }
     choices = {"generation_mode": (rules.modes, rules.open_modes), "performance_profile": (rules.profiles, [])}
-    values = {name: stated(run.metadata, name) for name in (*limits, *choices)}
+    values = {name: parameter_or_argument(run.metadata, name) for name in (*limits, *choices)}
     missing = [name for name, value in values.items() if value is None]
     for name, (least, closed) in limits.items():
         if name not in missing:

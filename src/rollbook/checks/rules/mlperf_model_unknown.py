@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rollbook.checks.mlperf_values import stated
+from rollbook.checks.mlperf_values import parameter_or_argument
 from rollbook.checks.mlperf_verdict import Validation, finding_for, require_type, round_of
 from rollbook.checks.run_data import BENCHMARKS, Benchmark, RunData
 from rollbook.errors import CannotTell
@@ -25,8 +25,8 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     rules, kind = round_of(run), run.metadata["benchmark_type"]
     if kind == "vector_database":
         database = rules.vector_database
-        engine = stated(run.metadata, "database.database", "vdb_engine", "engine")
-        index = stated(run.metadata, "index.index_type", "vdb_index", "index_type")
+        engine = parameter_or_argument(run.metadata, "database.database", "vdb_engine", "engine")
+        index = parameter_or_argument(run.metadata, "index.index_type", "vdb_index", "index_type")
         yield from _compared("engine", engine, database.engines, [], rules.name)
         yield from _compared("index", index, database.indexes, database.open_indexes, rules.name)
         return
@@ -35,7 +35,9 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
         "checkpointing": list(rules.checkpointing.model),
         "kv_cache": rules.kv_cache.models,
     }[kind]
-    yield from _compared("model", run.metadata.get("model") or stated(run.metadata, "model"), models, [], rules.name)
+    yield from _compared(
+        "model", run.metadata.get("model") or parameter_or_argument(run.metadata, "model"), models, [], rules.name
+    )
 
 
 def _compared(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf_values import is_size, number, stated, table
+from rollbook.checks.mlperf_values import is_size, number, parameter_or_argument, table
 from rollbook.checks.mlperf_verdict import Validation, finding_for, preview_finding, require_type, round_of
 from rollbook.checks.run_data import Benchmark, RunData
 from rollbook.errors import CannotTell
@@ -34,7 +34,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
         if missing:
             text = f"the result has no {', '.join(missing)}"
             yield finding_for(Validation.INVALID, text, "metrics", rules.metrics, missing)
-    declared, measured = stated(run.metadata, "runtime"), run.metadata.get("runtime")
+    declared, measured = parameter_or_argument(run.metadata, "runtime"), run.metadata.get("runtime")
     seconds = number(measured if declared is None else declared, "runtime")
     yield Compared("runtime, s", f">= {rules.minimum_seconds:g}", measured, declared)
     if seconds < rules.minimum_seconds:

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Literal
 
 from rollbook.testing.lab import processes
-from rollbook.testing.lab.ground import Ground, LabCannot, find
 from rollbook.testing.lab.init import INSIDE
 from rollbook.testing.lab.keys import server_config
 from rollbook.testing.lab.processes import Process
+from rollbook.testing.lab.resources import LabCannot, find
+from rollbook.testing.lab.supervisor_client import SupervisorClient
 
 __all__ = ["Core", "Kind", "Place"]
 
@@ -42,11 +43,11 @@ class Place:
 class Core:
     """A host: its place, its files, its processes and its sshd."""
 
-    def __init__(self, ground: Ground, name: str, place: Place) -> None:
+    def __init__(self, supervisor: SupervisorClient, name: str, place: Place) -> None:
         self.name = name
         self.address = place.address
-        self.directory = ground.directory / "hosts" / name
-        self._ground = ground
+        self.directory = supervisor.directory / "hosts" / name
+        self._supervisor = supervisor
         self._place = place
         self._init = 0
         self._hanging: dict[str, int] = {}  # servers of file systems that never answer, by path
@@ -125,7 +126,7 @@ class Core:
         sshd = find("sshd")  # the full path, which it requires to restart itself
         assert sshd is not None
         argv = [sshd, "-f", f"{inside}/sshd_config", "-E", f"{inside}/sshd.log"]
-        self._ground.ask("run", argv=self.entered(argv))
+        self._supervisor.ask("run", argv=self.entered(argv))
         # It writes its process id once it listens.
         end = time.monotonic() + _SECONDS_TO_LISTEN
         while not self._pid_file.exists() or not self._pid_file.read_text():

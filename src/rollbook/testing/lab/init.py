@@ -1,4 +1,4 @@
-"""The init of a lab host: process 1 of its namespaces, forked from the keeper.
+"""The init of a lab host: process 1 of its namespaces, forked from the supervisor.
 
 It makes the host's own view of the machine: hostname, network, `/proc` and `/sys` of its namespaces, empty `/run`,
 `/tmp`, `/dev/shm` and `/mnt`. The rest of the file system is the machine's own. Then it reaps what ends. When it
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import rollbook
-from rollbook.testing.lab import cover, syscalls
+from rollbook.testing.lab import file_overlays, syscalls
 from rollbook.testing.lab.processes import reap
 
 __all__ = ["INSIDE", "Boot", "ip"]
@@ -45,7 +45,7 @@ class Boot:
         self._files, self._hidden = files, hidden
         self._mine, self._its = socket.socketpair()
         own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
-        # The new PID namespace is for the next child only: setns brings the keeper's own one back.
+        # The new PID namespace is for the next child only: setns brings the supervisor's own one back.
         syscalls.unshare(syscalls.CLONE_NEWPID)
         self.pid = os.fork()
         if self.pid == 0:
@@ -65,15 +65,15 @@ class Boot:
         self._mine.send(b"go")
 
     def _live(self) -> NoReturn:
-        """Run as process 1; never returns to the keeper's code."""
+        """Run as process 1; never returns to the supervisor's code."""
         try:
             syscalls.die_with_parent()
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
             self._leave_descriptors()
             self._enter_namespaces()
-            cover.cover(self._files)
+            file_overlays.cover(self._files)
             for program in self._hidden:
-                cover.hide(program)
+                file_overlays.hide(program)
             self._its.send(b"done")
             if self._its.recv(16):
                 ip("link set lo up", f"addr add {self.address} dev eth0", "link set eth0 up")
@@ -88,7 +88,7 @@ class Boot:
             os._exit(1)
 
     def _leave_descriptors(self) -> None:
-        """Close the keeper's descriptors: its pipes and the sockets of other hosts must end with it."""
+        """Close the supervisor's descriptors: its pipes and the sockets of other hosts must end with it."""
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
@@ -102,7 +102,7 @@ class Boot:
         # Opened before an empty /tmp may cover them, and in this mount namespace, as a bind mount requires.
         directory = os.open(self.directory, os.O_PATH)
         shared = {path: os.open(path, os.O_PATH) for path in SHARED}
-        for path, mode in cover.OWN.items():
+        for path, mode in file_overlays.OWN.items():
             if Path(path).is_dir():
                 syscalls.mount("tmpfs", path, "tmpfs", data=f"mode={mode}")
         for path in (INSIDE, "/run/sshd", "/run/cgroup"):

@@ -21,11 +21,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rollbook.testing.lab import ground
+from rollbook.testing.lab import resources
 from rollbook.testing.lab.core import Kind, Place
-from rollbook.testing.lab.ground import LabCannot
 from rollbook.testing.lab.host import LabHost
 from rollbook.testing.lab.keys import client_config, known_host, make_keys
+from rollbook.testing.lab.resources import LabCannot
+from rollbook.testing.lab.supervisor_client import SupervisorClient
 from rollbook.testing.ports import free_ports
 
 __all__ = ["Lab"]
@@ -53,13 +54,13 @@ class Lab:
         if not 0 < len(self.names) <= _MOST:
             raise ValueError(f"a lab has 1 to {_MOST} hosts, not {len(self.names)}")
         self.hosts: list[LabHost] = []
-        self.kind: Kind = kind or ("loopback" if ground.missing_namespaces() else "namespaces")
+        self.kind: Kind = kind or ("loopback" if resources.missing_namespaces() else "namespaces")
         self._max_startups = max_startups
 
     @staticmethod
     def missing() -> list[str]:
         """What a complete lab needs and this machine lacks, each with how to provide it."""
-        lacking = ground.missing_programs() + ground.missing_namespaces()
+        lacking = resources.missing_programs() + resources.missing_namespaces()
         if not Path("/dev/fuse").exists():
             lacking.append("/dev/fuse: the kernel's fuse module, in a container --device /dev/fuse")
         if not shutil.which("nft"):
@@ -67,22 +68,22 @@ class Lab:
         return lacking
 
     def __enter__(self) -> Self:
-        if lacking := ground.missing_programs():
+        if lacking := resources.missing_programs():
             raise LabCannot(f"no lab without {', '.join(lacking)}")
-        if self.kind == "namespaces" and (lacking := ground.missing_namespaces()):
+        if self.kind == "namespaces" and (lacking := resources.missing_namespaces()):
             raise LabCannot(f"no hosts without {', '.join(lacking)}")
-        self._ground = ground.Ground()
+        self._supervisor = SupervisorClient()
         try:
             self._build()
         except BaseException:
-            self._ground.close()
+            self._supervisor.close()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ground.close()
+        self._supervisor.close()
 
     def __getitem__(self, name: str) -> LabHost:
         return self.hosts[self.names.index(name)]
@@ -96,7 +97,7 @@ class Lab:
     @property
     def ssh_config(self) -> Path:
         """The configuration for `ssh -F`: addresses, ports, key, and its own known_hosts."""
-        return self._ground.directory / "ssh_config"
+        return self._supervisor.directory / "ssh_config"
 
     def restore(self) -> None:
         """Reset every host that was changed."""
@@ -105,13 +106,13 @@ class Lab:
                 host.reset()
 
     def _build(self) -> None:
-        directory = self._ground.directory
+        directory = self._supervisor.directory
         number = next(_number)
         make_keys([directory / "id_lab"])
         if self.kind == "namespaces":
             port, link = 22, f"rbl{os.getpid()}-{number}"
-            with ground.free_network(os.getpid() + number) as network:
-                self._ground.ask("open", link=link, address=f"{network}.254/24", caller=os.getpid())
+            with resources.free_network(os.getpid() + number) as network:
+                self._supervisor.ask("open", link=link, address=f"{network}.254/24", caller=os.getpid())
         else:
             network = f"127.0.{(os.getpid() + number) % 255 + 1}"
             [port] = free_ports(1, f"{network}.1")
@@ -127,7 +128,7 @@ class Lab:
         addresses = [f"{network}.{number}" for number in range(1, len(self.names) + 1)]
         lines = [f"{address} {name}\n" for address, name in zip(addresses, self.names, strict=True)]
         hosts = "127.0.0.1 localhost\n::1 localhost\n" + "".join(lines)
-        key = (self._ground.directory / "id_lab.pub").read_text()
+        key = (self._supervisor.directory / "id_lab.pub").read_text()
         for index, (name, address) in enumerate(zip(self.names, addresses, strict=True)):
             place = Place(self.kind, index, address, port, self._max_startups, key, hosts)
-            self.hosts.append(LabHost(self._ground, name, place))
+            self.hosts.append(LabHost(self._supervisor, name, place))

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from rollbook.testing.lab import relay as relay_program
 from rollbook.testing.lab.core import Core
-from rollbook.testing.lab.ground import LabCannot
 from rollbook.testing.lab.keys import make_keys
+from rollbook.testing.lab.resources import LabCannot
 
 __all__ = ["Logins"]
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from rollbook.testing.lab.core import Core, Place
-from rollbook.testing.lab.ground import Ground, LabCannot
 from rollbook.testing.lab.init import INSIDE
+from rollbook.testing.lab.resources import LabCannot
+from rollbook.testing.lab.supervisor_client import SupervisorClient
 
 __all__ = ["Machine"]
 
@@ -24,8 +25,8 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 class Machine(Core):
     """Everything here needs namespaces, and raises `LabCannot` on a host that has none."""
 
-    def __init__(self, ground: Ground, name: str, place: Place) -> None:
-        super().__init__(ground, name, place)
+    def __init__(self, supervisor: SupervisorClient, name: str, place: Place) -> None:
+        super().__init__(supervisor, name, place)
         self._machine_id = uuid.uuid4().hex
         self._as_new()
 
@@ -123,7 +124,7 @@ class Machine(Core):
 
     def _boot(self) -> None:
         self._files[_BOOT_ID] = self._back(_BOOT_ID, f"{uuid.uuid4()}\n")
-        self._init = self._ground.ask(
+        self._init = self._supervisor.ask(
             "boot",
             name=self.name,
             address=f"{self.address}/24",
@@ -136,7 +137,7 @@ class Machine(Core):
         )
 
     def _halt(self) -> None:
-        self._ground.ask("halt", pid=self._init, port=self._port)
+        self._supervisor.ask("halt", pid=self._init, port=self._port)
         self._hanging.clear()
 
     def _back(self, path: str, content: str | bytes, mode: int = 0o644) -> str:
@@ -150,20 +151,20 @@ class Machine(Core):
         return f"{INSIDE}/files/{backing.name}"
 
     def _within(self, do: str, **arguments: Any) -> None:
-        """Ask the keeper to change the host's mount namespace."""
+        """Ask the supervisor to change the host's mount namespace."""
         try:
-            self._ground.ask("within", pid=self._init, what=do, **arguments)
+            self._supervisor.ask("within", pid=self._init, what=do, **arguments)
         except OSError as error:
             raise LabCannot(f"{self.name}: {error}") from None
 
     @property
     def _port(self) -> str:
-        """The switch end of the host's link, in the keeper's network namespace."""
+        """The switch end of the host's link, in the supervisor's network namespace."""
         return f"port{self._place.index}"
 
     def _set_link(self) -> None:
         self.run(["ip", "link", "set", "eth0", "mtu", str(self._mtu)], check=True)
         # The switch end drops what is larger than itself: never let it be the narrow one.
-        switch = ["nsenter", "--target", str(self._ground.pid), "--net", "ip", "link", "set", self._port]
+        switch = ["nsenter", "--target", str(self._supervisor.pid), "--net", "ip", "link", "set", self._port]
         wide = str(max(self._mtu, 1500))
         subprocess.run([*switch, "mtu", wide, "up" if self._up else "down"], check=True)

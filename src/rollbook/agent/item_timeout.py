@@ -15,7 +15,7 @@ LOOK_AGAIN = 0.2  # seconds until a program that waits for a processor is looked
 LOOKS = 3  # a program that is not ready to run that many times in a row waits for something else
 
 
-class Patience:
+class ItemTimeout:
     """The time of one item, or of one of its commands: `seconds`, but not longer than `until`."""
 
     def __init__(self, seconds: float, until: float) -> None:

@@ -1,4 +1,4 @@
-"""What this machine offers to a lab, and the connection to the lab's keeper."""
+"""What a lab needs of this machine: programs, namespaces and a free network."""
 
 from __future__ import annotations
 
@@ -7,22 +7,14 @@ import fcntl
 import ipaddress
 import json
 import os
-import re
 import shutil
 import subprocess
-import sys
 import tempfile
-import threading
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 from rollbook.errors import RollbookError
-from rollbook.testing.lab.processes import started
 
-__all__ = ["Ground", "LabCannot", "find", "free_network", "missing_namespaces", "missing_programs"]
-
-_PREFIX = "rollbook-lab-"
+__all__ = ["LabCannot", "find", "free_network", "missing_namespaces", "missing_programs"]
 
 
 class LabCannot(RollbookError):
@@ -84,62 +76,3 @@ def _unused(start: int) -> str:
         if not any(network.overlaps(other) for other in taken):
             return f"10.213.{x % 256}"
     raise LabCannot("no free network in 10.213.0.0/16")
-
-
-class Ground:
-    """A directory for a lab, and a keeper that outlives this process just long enough to remove all of it."""
-
-    def __init__(self) -> None:
-        _remove_stale()
-        owner = f"{os.getpid()}-{started(os.getpid())}-"
-        self.directory = Path(tempfile.mkdtemp(prefix=_PREFIX + owner))
-        self._lock = threading.Lock()
-        with (self.directory / "keeper.log").open("wb") as log:
-            self._keeper = subprocess.Popen(
-                [sys.executable, "-m", "rollbook.testing.lab.keeper", self.directory],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C is for the tests: the keeper tidies up after them
-            )
-
-    @property
-    def pid(self) -> int:
-        """The keeper's process; its network namespace holds the switch ends of all links."""
-        return self._keeper.pid
-
-    def ask(self, do: str, **arguments: Any) -> Any:
-        """Send a request to the keeper; its error is raised here."""
-        assert self._keeper.stdin is not None
-        assert self._keeper.stdout is not None
-        with self._lock:
-            try:
-                self._keeper.stdin.write(json.dumps({"do": do, **arguments}).encode() + b"\n")
-                self._keeper.stdin.flush()
-            except BrokenPipeError:
-                raise OSError("the lab's keeper is gone") from None
-            answer = json.loads(self._keeper.stdout.readline() or b'{"error": "the lab\'s keeper died"}')
-        if "error" in answer:
-            raise OSError(answer["error"])
-        return answer["answer"]
-
-    def close(self) -> None:
-        """Let the keeper take everything down, and wait until it has."""
-        assert self._keeper.stdin is not None
-        assert self._keeper.stdout is not None
-        log = (self.directory / "keeper.log").open()
-        self._keeper.stdin.close()
-        code = self._keeper.wait(timeout=60)
-        self._keeper.stdout.close()
-        with log:
-            if code:
-                shutil.rmtree(self.directory, ignore_errors=True)
-                raise OSError(f"the lab was not taken down: {log.read()}")
-
-
-def _remove_stale() -> None:
-    """Remove directories of labs whose owner and keeper were both killed."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        owner = re.fullmatch(rf"{_PREFIX}(\d+)-(\d+)-.*", path.name)
-        if owner and started(int(owner[1])) != owner[2]:
-            shutil.rmtree(path, ignore_errors=True)

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rollbook.agent import patience
-from rollbook.agent.patience import MOST, Patience, is_busy, is_starved, run_delay
+from rollbook.agent import item_timeout
+from rollbook.agent.item_timeout import MOST, ItemTimeout, is_busy, is_starved, run_delay
 
 SPIN = "while True: pass"
 
@@ -23,16 +23,16 @@ SPIN = "while True: pass"
 def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """Settable values for the time, this process's run delay, and whether the host is busy and the program starved."""
     values = {"now": 100.0, "delay": 7.0, "busy": 0.0, "starved": 0.0}
-    monkeypatch.setattr(patience, "time", types.SimpleNamespace(monotonic=lambda: values["now"]))
-    monkeypatch.setattr(patience, "run_delay", lambda: values["delay"])
-    monkeypatch.setattr(patience, "is_busy", lambda: bool(values["busy"]))
-    monkeypatch.setattr(patience, "is_starved", lambda *_: bool(values["starved"]))
+    monkeypatch.setattr(item_timeout, "time", types.SimpleNamespace(monotonic=lambda: values["now"]))
+    monkeypatch.setattr(item_timeout, "run_delay", lambda: values["delay"])
+    monkeypatch.setattr(item_timeout, "is_busy", lambda: bool(values["busy"]))
+    monkeypatch.setattr(item_timeout, "is_starved", lambda *_: bool(values["starved"]))
     return values
 
 
 def test_timeout_on_an_idle_host(clock: dict[str, float]) -> None:
     """The timeout is not extended."""
-    limit = Patience(2.0, 1000.0)
+    limit = ItemTimeout(2.0, 1000.0)
     clock["now"] += 1.9
     assert not limit.is_over(pid=1)
     assert limit.left() == pytest.approx(0.1)
@@ -43,7 +43,7 @@ def test_timeout_on_an_idle_host(clock: dict[str, float]) -> None:
 
 def test_time_without_a_cpu_is_not_counted(clock: dict[str, float]) -> None:
     """The timeout is extended while this process or a program waits for a CPU, up to a factor and to the deadline."""
-    limit = Patience(2.0, 1000.0)
+    limit = ItemTimeout(2.0, 1000.0)
     clock["now"], clock["delay"] = 104.0, 7.0 + 3.0
     assert not limit.is_over(pid=0)
     assert limit.is_extended
@@ -57,12 +57,12 @@ def test_time_without_a_cpu_is_not_counted(clock: dict[str, float]) -> None:
         clock["now"] += 0.1
     assert clock["now"] - limit.began == pytest.approx(MOST * 2.0, abs=0.2)
     clock["starved"] = 0
-    sleeping = Patience(2.0, 1000.0)
+    sleeping = ItemTimeout(2.0, 1000.0)
     while not sleeping.is_over(pid=1):
         clock["now"] += 0.1
     assert 2.0 < clock["now"] - sleeping.began < 3.0
     clock["starved"] = 1
-    ending = Patience(2.0, clock["now"] + 3.0)
+    ending = ItemTimeout(2.0, clock["now"] + 3.0)
     clock["now"] += 3.0
     assert ending.is_over(pid=1)
 

@@ -1,11 +1,11 @@
-"""The keeper: a process beside the tests that owns and removes everything a lab has created.
+"""The supervisor: a process beside the tests that owns and removes everything a lab has created.
 
 It reads one JSON request per line on stdin and answers each with one line. When stdin ends, because the lab was
-left or because the process that built it died, even by SIGKILL, the keeper kills every host, removes the link and
-the directory, and exits. If the keeper itself is killed, the kernel does nearly all of that: each host's init dies
+left or because the process that built it died, even by SIGKILL, the supervisor kills every host, removes the link and
+the directory, and exits. If the supervisor itself is killed, the kernel does nearly all of that: each host's init dies
 with its parent and takes its PID namespace along, and a veth pair goes with the namespace of either end.
 
-The hosts hang on a bridge in the keeper's own network namespace; one link leads from there to the namespace of the
+The hosts hang on a bridge in the supervisor's own network namespace; one link leads from there to the namespace of the
 tests. That link is all that can be seen of the lab's network from outside.
 """
 
@@ -23,15 +23,15 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rollbook.testing.lab import cover, syscalls
+from rollbook.testing.lab import file_overlays, syscalls
 from rollbook.testing.lab.init import Boot, ip
 from rollbook.testing.lab.processes import everyone, reap
 
-PATIENCE = 20.0
-"""Seconds to wait for processes at the end; one that hangs in the kernel does not block the keeper."""
+SECONDS_TO_END = 20.0
+"""Seconds to wait for processes at the end; one that hangs in the kernel does not block the supervisor."""
 
 
-class Keeper:
+class Supervisor:
     """The requests, each a method; an `OSError` is the answer of one that failed."""
 
     def __init__(self) -> None:
@@ -71,13 +71,13 @@ class Keeper:
             os.waitpid(pid, 0)
 
     def within(self, pid: int, what: str, **arguments: Any) -> None:
-        """Call a function of `cover` in the mount namespace of process `pid`."""
+        """Call a function of `file_overlays` in the mount namespace of process `pid`."""
         mine, its = os.pipe()
         child = os.fork()
         if child == 0:
             try:
                 syscalls.setns(os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY), syscalls.CLONE_NEWNS)
-                getattr(cover, what)(**arguments)
+                getattr(file_overlays, what)(**arguments)
                 os._exit(0)
             except OSError as error:
                 os.write(its, str(error).encode())
@@ -90,7 +90,7 @@ class Keeper:
             raise OSError(wrong or f"{what} failed")
 
     def run(self, argv: Sequence[str]) -> None:
-        """Run a program to its end. What it leaves running behind becomes a child of the keeper."""
+        """Run a program to its end. What it leaves running behind becomes a child of the supervisor."""
         done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
         if done.returncode != 0:
             raise OSError(f"{' '.join(argv)}: exit {done.returncode}: {done.stderr.strip()}")
@@ -106,7 +106,7 @@ class Keeper:
 
     def take_down(self, directory: str) -> None:
         """Kill all children, and those that become children by that, until there are none; then tidy up."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + SECONDS_TO_END
         while reap() and time.monotonic() < end:
             for process in everyone():
                 if process.parent == os.getpid():
@@ -122,12 +122,12 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     syscalls.adopt_orphans()
-    keeper = Keeper()
+    supervisor = Supervisor()
     try:
-        keeper.serve()
+        supervisor.serve()
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        keeper.take_down(sys.argv[1])
+        supervisor.take_down(sys.argv[1])
 
 
 def _next_request() -> dict[str, Any] | None:
