@@ -243,6 +243,33 @@ def test_cancelled_close(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not service.sessions
 
 
+def test_a_socket_whose_close_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The socket is closed even if the node does not answer and the caller does not wait."""
+    waiting = asyncio.Event()
+
+    async def unanswered(_: ClientConnection) -> None:
+        waiting.set()
+        await asyncio.Event().wait()
+
+    async def start(service: FakeAws) -> None:
+        parameters = {"command": ["true"], "separateOutputStream": ["true"]}
+        account = Account(endpoint_url=service.endpoint)
+        session = await Session(account, TARGET, NON_INTERACTIVE, parameters, rate=StartRate(50)).__aenter__()
+        transport = session._socket.transport
+        with monkeypatch.context() as patch:
+            patch.setattr(ClientConnection, "close", unanswered)
+            closing = asyncio.create_task(session.close())
+            await waiting.wait()
+            closing.cancel()
+            await asyncio.wait([closing])
+        assert transport.is_closing()
+        await session.close()
+
+    with fake_aws([NODE]) as service:
+        asyncio.run(start(service))
+        assert not service.sessions
+
+
 def test_no_service() -> None:
     """An unreachable endpoint is an error of the command, not of one host."""
 

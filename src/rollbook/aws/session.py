@@ -28,6 +28,7 @@ from rollbook.errors import (
 __all__ = ["Session"]
 
 OPEN_SECONDS = 20.0
+CLOSE_SECONDS = 2.0
 PING_SECONDS = 60.0
 RESUMES = 5
 STARTS = 3  # tries if the service fails; throttling is not a failure
@@ -112,9 +113,11 @@ class Session:
                 self._pump.cancel()
             await asyncio.wait([self._pump])
         if self._socket is not None:
-            with contextlib.suppress(Exception):
-                async with asyncio.timeout(2.0):
+            try:
+                with contextlib.suppress(Exception):
                     await self._socket.close()
+            finally:
+                self._socket.transport.abort()  # if it was cancelled
             self._socket = None
         await self._terminate()
 
@@ -167,7 +170,12 @@ class Session:
         }
         try:
             self._socket = await connect(
-                self._url, open_timeout=OPEN_SECONDS, ping_interval=PING_SECONDS, max_size=1 << 21, compression=None
+                self._url,
+                open_timeout=OPEN_SECONDS,
+                close_timeout=CLOSE_SECONDS,
+                ping_interval=PING_SECONDS,
+                max_size=1 << 21,
+                compression=None,
             )
             await self._socket.send(json.dumps(hello))
         except (OSError, TimeoutError, WebSocketException) as error:
