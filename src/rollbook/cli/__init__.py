@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from rollbook.errors import EXIT_CODES, RollbookError, UsageError
+from rollbook.errors import EXIT_CODES, ExitCode, RollbookError, UsageError
 from rollbook.version import __version__
 
 __all__ = ["COMMANDS", "Commands", "cli", "main"]
@@ -116,12 +116,12 @@ def main() -> None:
     except OSError as error:  # mostly a full disk behind stdout: the output is incomplete
         _mute()
         _print_error(f"{error.filename}: {error.strerror}" if error.filename else f"cannot write: {error.strerror}")
-        code = RollbookError.exit_code
+        code = ExitCode.ERROR
     except KeyboardInterrupt:  # between two steps of click, which handles all others
-        code = 130
+        code = ExitCode.INTERRUPTED
     except Exception:  # noqa: BLE001 - without this, Python would exit with 1, which means findings
         traceback.print_exc()
-        code = 70
+        code = ExitCode.INTERNAL_ERROR
     sys.exit(code)
 
 
@@ -143,7 +143,7 @@ def _run() -> Any:
     except SystemExit as ended:
         return ended.code
     except click.exceptions.Abort:
-        return 130
+        return ExitCode.INTERRUPTED
     except click.UsageError as error:
         message = error.format_message().rstrip(".")
         if isinstance(error, click.NoSuchOption):

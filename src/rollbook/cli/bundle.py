@@ -51,7 +51,7 @@ from rollbook.cli.uploads import (
     send_per_node,
     upload_options,
 )
-from rollbook.errors import UsageError
+from rollbook.errors import ExitCode, UsageError
 from rollbook.hosts import Host, fold, parse_hosts
 from rollbook.records.hosts import Coverage, HostResult
 from rollbook.records.signing import try_key
@@ -284,7 +284,7 @@ def upload_command(bundle: Path, s3_path: str, *, per_node: bool, s3: Account, a
             send_archive(bundle, s3_path, s3, as_json=as_json)
     except KeyboardInterrupt:
         click.echo("not uploaded: interrupted", err=True)
-        sys.exit(130)
+        sys.exit(ExitCode.INTERRUPTED)
 
 
 def _resume(path: Path, reach: Reach, commands: Sequence[str], options: BundleOptions) -> None:
@@ -341,8 +341,8 @@ def _collect(
     if not (is_complete or options.archive or options.names):
         click.echo(f"to continue it: rollbook bundle --resume {clean(bundle.path)}", err=True)
     options.upload.send(bundle.path, interrupted=interrupted)
-    code = Coverage.of(_hosts(summary)).exit_code or (3 if bundle.problem else 0)
-    sys.exit(130 if interrupted else code)
+    code = Coverage.of(_hosts(summary)).exit_code or (ExitCode.INCOMPLETE if bundle.problem else ExitCode.SUCCESS)
+    sys.exit(ExitCode.INTERRUPTED if interrupted else code)
 
 
 def _show_summary(summary: BundleSummary, notes: Mapping[str, str]) -> None:

@@ -23,7 +23,7 @@ from rollbook.cli.options import OUTPUT, RECORDING, Number, add_options, option,
 from rollbook.cli.output import ProgressView, coverage_line, print_failures, print_json, stderr
 from rollbook.cli.reach import Reach
 from rollbook.cli.summary import show_failure, show_summary
-from rollbook.errors import NoHostReached
+from rollbook.errors import ExitCode, NoHostReached
 from rollbook.hosts import Host, fold
 from rollbook.records.hosts import HasStatus
 from rollbook.records.labels import Label
@@ -131,7 +131,7 @@ class RunView(ProgressView):
                 stderr().print(coverage_line(coverage))
             if self._message and not self._quiet:
                 stderr().print(self._message)
-        if self._strict and self._contact and coverage.exit_code == NoHostReached.exit_code:
+        if self._strict and self._contact and coverage.exit_code == ExitCode.NO_HOST:
             raise NoHostReached("the command was not started: no host could be reached, and --strict is given")
 
     def push_failed(self, reason: str) -> None:
