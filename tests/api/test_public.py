@@ -127,3 +127,12 @@ def test_imports_stay_cheap(module: str, not_needed: str) -> None:
     code = f"import sys, {module}; print([name for name in {not_needed.split()} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_public_names_are_listed_once() -> None:
+    """A package whose names are loaded lazily lists them in its stub only."""
+    source = Path(rollbook.__path__[0])
+    stubs = sorted(stub.parent for stub in source.rglob("__init__.pyi"))
+    assert stubs == [source, source / "testing"]
+    for package in stubs:
+        assert not re.findall(r"^__all__|^_\w+ = \{", (package / "__init__.py").read_text(), re.MULTILINE)
