@@ -6,8 +6,8 @@ import asyncio
 import datetime as dt
 from collections.abc import Sequence
 
-from rollbook.api.bundle import TIMEOUT, Bundle, make_request, run_bundle
-from rollbook.bundle.collect import Reach
+from rollbook.api.bundle import Bundle, make_request, run_bundle
+from rollbook.bundle.collect import TIMEOUT, Reach
 from rollbook.bundle.directory import BundleDirectory
 from rollbook.bundle.once import ClusterOptions
 from rollbook.hosts import Host

@@ -12,10 +12,11 @@ from typing import Any
 
 import click
 
-from rollbook.api.bundle import TIMEOUT, make_request, resume_request, run_bundle
+from rollbook.api.bundle import make_request, resume_request, run_bundle
 from rollbook.api.options import MAX_FANOUT
 from rollbook.aws.api import Account
 from rollbook.bundle.archive import require_packer
+from rollbook.bundle.collect import TIMEOUT
 from rollbook.bundle.collect import Reach as Nodes
 from rollbook.bundle.delivery import Delivery
 from rollbook.bundle.directory import BundleDirectory
