@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +12,12 @@ from typing import Any
 import click
 import pytest
 
+from rollbook import adapters, cli
+from rollbook.api.outputs import EXPORT_FORMATS
 from rollbook.api.settings import Settings
 from rollbook.bundle.items import parse_size
 from rollbook.bundle.request import Limits
-from rollbook.cli import bundle, record
+from rollbook.cli import bundle, export, record, run
 from rollbook.cli.bundle_items import LIMITS
 from rollbook.cli.output import terminal_width, wrapped
 from tests.support.commands import Rollbook
@@ -143,3 +146,17 @@ def test_defaults_are_those_of_the_python_functions() -> None:
 def defaults(command: click.Command) -> dict[str, Any]:
     """The default of each option."""
     return {param.name or "": param.default for param in command.params}
+
+
+def test_help_lists_every_name() -> None:
+    """The help of an option names every built-in adapter or export format."""
+    helps = {param.name: getattr(param, "help", "") for param in (*run.command.params, *export.command.params)}
+    assert ", ".join(adapters.NAMES) in helps["benchmark"]
+    assert set(EXPORT_FORMATS) <= set(re.findall(r"\w+", helps["output_format"]))
+
+
+def test_json_is_declared_once() -> None:
+    """All commands that print a document share one `--json`; only recordings, whose stdout is the command's, differ."""
+    source = Path(cli.__path__[0])
+    declared = sorted(path.name for path in source.glob("*.py") if '"--json"' in path.read_text())
+    assert declared == ["options.py", "recording.py"]

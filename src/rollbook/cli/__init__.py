@@ -31,7 +31,7 @@ COMMANDS = {
     "list": "List the records of a results directory, newest first.",
     "report": "Write the offline HTML page of a record.",
     "query": "Run SQL over a record or all records.",
-    "export": "Write a record as parquet, csv, json, openmetrics, timeseries or mlpstorage.",
+    "export": "Write a record in another format.",
     "grafana": "Print a Grafana dashboard for metrics sent with --push.",
     "describe": "Draft the MLPerf Storage system description from a record.",
     "verify": "Check manifest, hashes and signature of a record.",

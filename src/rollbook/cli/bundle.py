@@ -36,6 +36,7 @@ from rollbook.cli.options import (
     Command,
     Number,
     is_default,
+    json_option,
     option,
     refuse_given,
     sign_option,
@@ -142,7 +143,7 @@ class View(ProgressView):
     help="Replace host names, addresses and users; MAP is a file outside the bundle that keeps the pairs.",
 )
 @upload_options
-@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print the summary as one JSON document.")
+@json_option
 @item_options
 @option(
     "--start-timeout",
@@ -249,7 +250,7 @@ def command(
 
 @command.command("analyse")
 @click.argument("bundle", type=BundlePath())
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON document.")
+@json_option
 def analyse(bundle: Path, *, as_json: bool) -> None:
     """Apply the rules again to an existing BUNDLE.
 
@@ -271,7 +272,7 @@ def analyse(bundle: Path, *, as_json: bool) -> None:
 @click.argument("s3_path", metavar="S3-PATH")
 @click.option("--per-node", is_flag=True, help="Upload an archive for each node of a HyperPod cluster, as --s3-path.")
 @s3_options
-@click.option("--json", "as_json", is_flag=True, help="Print address, size and checksum as one JSON document.")
+@json_option
 def upload_command(bundle: Path, s3_path: str, *, per_node: bool, s3: Account, as_json: bool) -> None:
     """Upload an existing BUNDLE to S3 and verify it.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from rollbook.adapters import load, names
+from rollbook.adapters import NAMES, load, names
 from rollbook.api.recording import Recording
 from rollbook.api.running import run_command
 from rollbook.api.settings import Settings, in_group
@@ -40,7 +40,7 @@ __all__ = ["command"]
     show_default=True,
     metavar="NAME",
     shell_complete=complete(names),
-    help="Benchmark: generic, fio, dlio, training, checkpointing, vector_database, kv_cache, or a plug-in's.",
+    help=f"Benchmark: {', '.join(NAMES)}, or a plug-in's.",
 )
 @option(
     "--layout",
