@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -71,3 +73,14 @@ def test_ignored_signals_do_not_reach_the_programs_under_test() -> None:
     ignoring = f"trap '' HUP INT QUIT; exec {sys.executable} -m pytest -q -p no:cacheprovider '{node}'"
     done = subprocess.run(["sh", "-c", ignoring], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def test_the_layers_are_drawn_as_they_are_checked() -> None:
+    """docs/design.md shows the layers of pyproject.toml; the agent imports none of those that they leave to it."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = [layer.split(" | ") for layer in contracts[0]["layers"]]
+    section = (ROOT / "docs/design.md").read_text().partition("\n## Layers\n")[2].partition("\n| question")[0]
+    assert [line.split() for line in section.splitlines() if line.startswith("    ")] == layers
+    [beside, *below] = layers[next(at for at, layer in enumerate(layers) if "agent" in layer) :]
+    allowed = {*beside, *itertools.chain(*below)} - {"agent"}
+    assert {f"rollbook.{name}" for name in allowed} == set(contracts[1]["forbidden_modules"])

@@ -20,36 +20,11 @@
     verify(record)                   compare it with its manifest
     recover(path)                    finish a record whose collector died
 
-Names are loaded when they are first used, so importing the package is fast. `__init__.pyi` lists them, for type
-checkers and for this module.
+Names are loaded when they are first used; `__init__.pyi` lists them.
 """
 
 from __future__ import annotations
 
-import importlib
+from rollbook.lazy import lazy_names
 
-_ORIGINS: dict[str, tuple[str, str]] = {}
-
-
-def _origins() -> dict[str, tuple[str, str]]:
-    """Module and name of every public name, from the lines `from MODULE import NAME as PUBLIC` of the stub."""
-    if not _ORIGINS:
-        stub = __loader__.get_data(f"{__path__[0]}/__init__.pyi")  # also inside a zip file
-        for line in stub.decode().splitlines():
-            if line.startswith("from "):
-                _, module, _, name, _, public = line.split()
-                _ORIGINS[public] = (module, name)
-    return _ORIGINS
-
-
-def __getattr__(name: str) -> object:
-    if name == "__all__":
-        return sorted(_origins())
-    if (name.startswith("_") and name != "__version__") or name not in _origins():
-        raise AttributeError(f"module 'rollbook' has no attribute {name!r}")
-    module, attribute = _origins()[name]
-    return getattr(importlib.import_module(module), attribute)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_origins()})
+__getattr__, __dir__ = lazy_names(__name__)

@@ -12,7 +12,9 @@ def main() -> None:
     try:
         from rollbook.cli import main as run  # noqa: PLC0415 - takes long enough to be interrupted
     except KeyboardInterrupt:
-        sys.exit(130)
+        from rollbook.errors import ExitCode  # noqa: PLC0415 - see above
+
+        sys.exit(ExitCode.INTERRUPTED)
     run()
 
 

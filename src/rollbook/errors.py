@@ -38,6 +38,7 @@ __all__ = [
     "Busy",
     "CannotRun",
     "CannotTell",
+    "ExitCode",
     "HostListError",
     "HostStatus",
     "NoHostReached",
@@ -54,17 +55,32 @@ __all__ = [
 ]
 
 
+class ExitCode:
+    """The exit codes of the command line; `EXIT_CODES` says what each means."""
+
+    SUCCESS = 0
+    FINDINGS = 1
+    ERROR = 2
+    INCOMPLETE = 3
+    NO_HOST = 4
+    INTERNAL_ERROR = 70
+    NOT_EXECUTABLE = 126
+    NOT_FOUND = 127
+    INTERRUPTED = 130
+
+
 EXIT_CODES = {
-    0: "success",
-    1: "findings, differences (`diff`, `describe`), problems (`verify`), a result beyond the limit of `compare`, "
-    "or a command run by `exec` that failed on a host",
-    2: "usage or configuration error, or a file or record that cannot be read or written",
-    3: "some hosts failed, some records could not be read, or a run or comparison could not be judged",
-    4: "no host reached",
-    70: "internal error",
-    126: "the command of `run` cannot be executed",
-    127: "the command of `run` was not found",
-    130: "interrupted",
+    ExitCode.SUCCESS: "success",
+    ExitCode.FINDINGS: "findings, differences (`diff`, `describe`), problems (`verify`), a result beyond the limit of "
+    "`compare`, or a command run by `exec` that failed on a host",
+    ExitCode.ERROR: "usage or configuration error, or a file or record that cannot be read or written",
+    ExitCode.INCOMPLETE: "some hosts failed, some records could not be read, or a run or comparison could not be "
+    "judged",
+    ExitCode.NO_HOST: "no host reached",
+    ExitCode.INTERNAL_ERROR: "internal error",
+    ExitCode.NOT_EXECUTABLE: "the command of `run` cannot be executed",
+    ExitCode.NOT_FOUND: "the command of `run` was not found",
+    ExitCode.INTERRUPTED: "interrupted",
 }
 """The exit codes of the command line. `run` returns the exit status of the wrapped command instead."""
 
@@ -75,7 +91,7 @@ HostStatus = Literal["complete", "partial", "unreachable", "refused", "timed-out
 class RollbookError(Exception):
     """Root of all errors; `exit_code` is the exit code of the command line."""
 
-    exit_code = 2
+    exit_code = ExitCode.ERROR
 
 
 class UsageError(RollbookError):
@@ -97,11 +113,11 @@ class AwsUnstable(AwsError):
 class CannotRun(UsageError):
     """The command of `run` was not found. If it was found but cannot be executed, the exit code is 126."""
 
-    exit_code = 127
+    exit_code = ExitCode.NOT_FOUND
 
     def __init__(self, message: str, *, found: bool) -> None:
         super().__init__(message)
-        self.exit_code = 126 if found else 127
+        self.exit_code = ExitCode.NOT_EXECUTABLE if found else ExitCode.NOT_FOUND
 
 
 class HostListError(UsageError):
@@ -123,7 +139,7 @@ class HostListError(UsageError):
 class TransportError(RollbookError):
     """A host could not be used. `status` is the resulting host status, the message is its reason."""
 
-    exit_code = 3
+    exit_code = ExitCode.INCOMPLETE
     status: HostStatus = "failed"
 
 
@@ -156,7 +172,7 @@ class AgentFailed(TransportError):
 class NoHostReached(RollbookError):
     """No requested host returned data, and at least one is required."""
 
-    exit_code = 4
+    exit_code = ExitCode.NO_HOST
 
 
 class ProtocolError(RollbookError):

@@ -735,6 +735,8 @@ def test_series_of_the_stand_in(seconds: float, status: str, tmp_path: Path) -> 
 def test_agent_and_catalogue_define_the_same_seldom() -> None:
     """Sources do not import the agent, so the longest time between two samples of a source is defined twice."""
     assert loop.SELDOM == base.SELDOM * 10**9
+    for interval in (10**8, 3 * 10**8, 5 * 10**8, 10**9, 32 * 10**9):
+        assert base.most_beats(interval / 1e9) == max(1, loop.SELDOM // interval)
 
 
 def _under(root: Path) -> Callable[[str], str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import dataclasses
 import importlib
@@ -30,9 +31,9 @@ PUBLIC = {
         take_bundle_async upload_bundle verify write_report
     """,
     "rollbook.errors": """
-        EXIT_CODES AgentFailed AwsDenied AwsError AwsUnstable Busy CannotRun CannotTell HostListError HostStatus
-        NoHostReached NotApplicable ParseError ProtocolError RecordError Refused RollbookError TimedOut TransportError
-        Unreachable UsageError
+        EXIT_CODES AgentFailed AwsDenied AwsError AwsUnstable Busy CannotRun CannotTell ExitCode HostListError
+        HostStatus NoHostReached NotApplicable ParseError ProtocolError RecordError Refused RollbookError TimedOut
+        TransportError Unreachable UsageError
     """,
     "rollbook.hosts": "MAX_HOSTS Host expand fold from_slurm is_local natural node_lists parse_hosts",
     "rollbook.testing": "Fake FakeHost Lab LabCannot LabHost SlurmLab check_transport linux pages_of",
@@ -90,6 +91,16 @@ def test_errors_are_in_one_module() -> None:
     assert {name for name in found if not name.startswith("_")} == ELSEWHERE.keys()
 
 
+def test_exit_codes_are_named() -> None:
+    """The table has every exit code, and no other module of the command line spells one as a number."""
+    assert list(errors.EXIT_CODES) == [code for name, code in vars(errors.ExitCode).items() if name.isupper()]
+    distinct = {code for code in errors.EXIT_CODES if code > errors.ExitCode.NO_HOST}
+    source = Path(rollbook.__path__[0])
+    for path in (source / "__main__.py", *(source / "cli").glob("*.py"), *(source / "watch").glob("*.py")):
+        numbers = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
+        assert not numbers & distinct, path
+
+
 def is_exception(one: object) -> bool:
     """Whether an object is an exception class."""
     return isinstance(one, type) and issubclass(one, BaseException)
@@ -116,3 +127,12 @@ def test_imports_stay_cheap(module: str, not_needed: str) -> None:
     code = f"import sys, {module}; print([name for name in {not_needed.split()} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_public_names_are_listed_once() -> None:
+    """A package whose names are loaded lazily lists them in its stub only."""
+    source = Path(rollbook.__path__[0])
+    stubs = sorted(stub.parent for stub in source.rglob("__init__.pyi"))
+    assert stubs == [source, source / "testing"]
+    for package in stubs:
+        assert not re.findall(r"^__all__|^_\w+ = \{", (package / "__init__.py").read_text(), re.MULTILINE)

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 
+from rollbook import adapters, cli
+from rollbook.api.outputs import EXPORT_FORMATS
+from rollbook.api.settings import Settings
+from rollbook.bundle.items import parse_size
+from rollbook.bundle.request import Limits
+from rollbook.cli import bundle, export, record, run
+from rollbook.cli.bundle_items import LIMITS
 from rollbook.cli.output import terminal_width, wrapped
 from tests.support.commands import Rollbook
 
@@ -119,3 +129,34 @@ def test_options_of_the_output(rollbook: Rollbook, command: str) -> None:
     flags = ("  -o, --output ", "  --format ", "  --json ")
     assert any(flag in section for flag in flags)
     assert not any(flag in before + rest for flag in flags)
+
+
+def test_defaults_are_those_of_the_python_functions() -> None:
+    """An option has the default of the keyword that it stands for."""
+    settings, limits = Settings(), Limits()
+    names = ("fanout", "host_budget", "results_dir", "max_samples", "report", "push")
+    values = defaults(record.command)
+    assert {name: values[name] for name in names} == {name: getattr(settings, name) for name in names}
+    assert values["timeout"] == settings.options.timeout
+    values = defaults(bundle.command)
+    sizes = {field: parse_size(values[name]) for name, field in LIMITS.items() if name != "run_timeout"}
+    assert Limits(**sizes, run_seconds=values["run_timeout"]) == limits
+
+
+def defaults(command: click.Command) -> dict[str, Any]:
+    """The default of each option."""
+    return {param.name or "": param.default for param in command.params}
+
+
+def test_help_lists_every_name() -> None:
+    """The help of an option names every built-in adapter or export format."""
+    helps = {param.name: getattr(param, "help", "") for param in (*run.command.params, *export.command.params)}
+    assert ", ".join(adapters.NAMES) in helps["benchmark"]
+    assert set(EXPORT_FORMATS) <= set(re.findall(r"\w+", helps["output_format"]))
+
+
+def test_json_is_declared_once() -> None:
+    """All commands that print a document share one `--json`; only recordings, whose stdout is the command's, differ."""
+    source = Path(cli.__path__[0])
+    declared = sorted(path.name for path in source.glob("*.py") if '"--json"' in path.read_text())
+    assert declared == ["options.py", "recording.py"]

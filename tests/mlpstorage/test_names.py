@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 import logging
@@ -14,6 +15,7 @@ import pytest
 
 from rollbook import mlpstorage
 from rollbook.mlpstorage import standalone
+from rollbook.records import timeseries
 
 NAMES = json.loads((Path(__file__).parents[1] / "data" / "mlpstorage" / "names.json").read_bytes())
 OF_KIND = {kind: [entry for entry in NAMES if entry["kind"] == kind] for kind in ("class", "function", "enum")}
@@ -106,3 +108,10 @@ def test_scripts_need_python_3_6() -> None:
     """Hosts may not have a later version."""
     vermin = Path(sys.executable).with_name("vermin")
     subprocess.run([vermin, "--no-tips", "--violations", "-t=3.6-", standalone.__file__], check=True)
+
+
+def test_keys_of_samples_are_equal() -> None:
+    """What is sent to hosts, what the export writes and what the dataclass holds have the same keys."""
+    others = {"timestamp", "hostname", "errors"}
+    fields = {field.name for field in dataclasses.fields(timeseries.TimeSeriesSample)} - others
+    assert set(standalone.SAMPLED) == timeseries.SAMPLED.keys() == fields

@@ -22,7 +22,7 @@ from rollbook.api.options import (
 )
 from rollbook.bundle.archive import require_packer
 from rollbook.bundle.cluster_items import ClusterOptions
-from rollbook.bundle.collect import CollectOptions, Reach, collect
+from rollbook.bundle.collect import TIMEOUT, CollectOptions, Reach, collect
 from rollbook.bundle.directory import BundleDirectory
 from rollbook.bundle.finish import finish
 from rollbook.bundle.items import Item, catalogue, command_item, load, select
@@ -33,6 +33,7 @@ from rollbook.errors import UsageError
 from rollbook.hosts import Host
 from rollbook.records.findings import Findings
 from rollbook.records.signing import try_key
+from rollbook.transports.base import FANOUT
 from rollbook.transports.routing import Options, fallback_route, route
 
 __all__ = [
@@ -46,7 +47,6 @@ __all__ = [
     "take_bundle_async",
 ]
 
-TIMEOUT = 300.0  # seconds for each node
 AGO = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -181,7 +181,7 @@ async def take_bundle_async(hosts: str | Sequence[str] = (), **options: Unpack[B
         directory,
         request,
         requested,
-        Reach(route(reach), fallback_route(reach), reach.timeout, check_fanout(options.get("fanout", 64))),
+        Reach(route(reach), fallback_route(reach), reach.timeout, check_fanout(options.get("fanout", FANOUT))),
         cluster=ClusterOptions.of(reach, enabled=options.get("once", True), context=options.get("kubectl_context", "")),
         names=Path(names) if (names := options.get("obfuscate")) else None,
         sign=Path(key) if key else None,

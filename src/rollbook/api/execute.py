@@ -12,6 +12,7 @@ from rollbook.collect.execute import execute as execute_on
 from rollbook.records.commands import Execution
 from rollbook.records.hosts import Coverage
 from rollbook.times import iso_now
+from rollbook.transports.base import FANOUT
 from rollbook.transports.routing import Options, fallback_route, route
 
 __all__ = ["execute", "execute_async"]
@@ -41,7 +42,7 @@ async def execute_async(
     """
     requested, reach = hosts_of(hosts), Options.of(**transport_keywords(options, ExecuteOptions))
     what = Command(command, options.get("command_timeout"), options.get("max_output", MAX_OUTPUT))
-    fanout, created = check_fanout(options.get("fanout", 64)), iso_now()
+    fanout, created = check_fanout(options.get("fanout", FANOUT)), iso_now()
     results = await execute_on(
         requested, route(reach), what, timeout=reach.timeout, fanout=fanout, fallback=fallback_route(reach)
     )

@@ -6,9 +6,9 @@ import asyncio
 import datetime as dt
 from collections.abc import Sequence
 
-from rollbook.api.bundle import TIMEOUT, Bundle, make_request, run_bundle
+from rollbook.api.bundle import Bundle, make_request, run_bundle
 from rollbook.bundle.cluster_items import ClusterOptions
-from rollbook.bundle.collect import Reach
+from rollbook.bundle.collect import TIMEOUT, Reach
 from rollbook.bundle.directory import BundleDirectory
 from rollbook.hosts import Host
 from rollbook.records.findings import read_findings

@@ -23,6 +23,7 @@ from rollbook.hosts import Host
 from rollbook.mlperf.result_directory import Placement
 from rollbook.records import signing
 from rollbook.records.labels import Group, Label
+from rollbook.transports.base import FANOUT
 from rollbook.transports.routing import Options
 
 __all__ = ["LONGEST", "SHORTEST", "RecordingOptions", "Settings", "in_group", "preflight", "settings_of"]
@@ -74,7 +75,7 @@ class Settings:
 
     hosts: list[Host] = dataclasses.field(default_factory=list)
     options: Options = dataclasses.field(default_factory=Options)
-    fanout: int = 64
+    fanout: int = FANOUT
     host_budget: float = 1.0
     results_dir: Path = Path("results")
     type: str = "record"

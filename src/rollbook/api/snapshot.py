@@ -13,6 +13,7 @@ from rollbook.protocol.plan import Plan
 from rollbook.records.document import Snapshot
 from rollbook.sources import catalogue
 from rollbook.times import iso_now
+from rollbook.transports.base import FANOUT
 from rollbook.transports.routing import Options, fallback_route, route
 
 __all__ = ["snapshot", "snapshot_async"]
@@ -35,7 +36,7 @@ async def snapshot_async(hosts: str | Sequence[str] = (), **options: Unpack[Snap
     names = as_list(options.get("sources", ()))
     plan = Plan.of([catalogue.source(name) for name in names] or catalogue.load())
     created = iso_now()
-    fanout = check_fanout(options.get("fanout", 64))
+    fanout = check_fanout(options.get("fanout", FANOUT))
     results = await gather(
         requested, route(reach), plan, timeout=reach.timeout, fanout=fanout, fallback=fallback_route(reach)
     )

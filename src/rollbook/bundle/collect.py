@@ -33,10 +33,11 @@ from rollbook.protocol.visit import cost_of, to_int
 from rollbook.records.hosts import HostResult
 from rollbook.sources import catalogue
 from rollbook.times import iso_time
-from rollbook.transports.base import Route, Transport
+from rollbook.transports.base import FANOUT, Route, Transport
 
-__all__ = ["CollectOptions", "Reach", "collect"]
+__all__ = ["TIMEOUT", "CollectOptions", "Reach", "collect"]
 
+TIMEOUT = 300.0  # default seconds for each node
 LEAVING = 5.0  # seconds before the timeout of a node at which its agent stops and sends what it has
 SUMMARY_EVERY = 5.0  # seconds between two versions of the summary, and at least 20 times what writing it takes
 DEFECTS = ("timed-out", "failed", "not-read")
@@ -49,8 +50,8 @@ class Reach:
 
     route: Route
     fallback: Route | None = None
-    timeout: float = 300.0
-    fanout: int = 64
+    timeout: float = TIMEOUT
+    fanout: int = FANOUT
     start_timeout: float | None = None
 
 

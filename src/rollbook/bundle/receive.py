@@ -24,6 +24,7 @@ from rollbook.bundle.request import MIB, mask_text
 from rollbook.bundle.summary import File, ItemResult, ItemStatus
 from rollbook.errors import AgentFailed, RecordError
 from rollbook.files import atomic_file, write_file
+from rollbook.metrics.formatting import amount
 from rollbook.records.reading import require_directory
 
 __all__ = ["NodeFiles", "Redaction", "Redactions", "Space", "file_name", "take_name"]
@@ -56,7 +57,7 @@ class Space:
         self._left -= size
         self._unchecked += size
         if self._left < 0:
-            raise RecordError(f"the limit of this run, {self._limit / MIB:,.0f} MiB, is reached")
+            raise RecordError(f"the limit of this run, {amount(self._limit, 'B')}, is reached")
         if self._unchecked >= CHECK_EVERY:
             self._unchecked = 0
             self.check()
@@ -328,14 +329,10 @@ def _inflate(data: bytes, most: int) -> bytes:
 def _missing(size: int, before: int, after: int) -> str:
     """What a file lacks, in words; empty if nothing."""
     total = size + max(0, before) + max(0, after)
-    parts = [f"the first {_bytes(before)}"] if before > 0 else []
+    parts = [f"the first {amount(before, 'B')}"] if before > 0 else []
     if after:
-        parts.append(f"the last {_bytes(after)}" if after > 0 else "the end")
-    return f"{' and '.join(parts)} of {_bytes(total)}" if parts and after >= 0 else " and ".join(parts)
-
-
-def _bytes(count: int) -> str:
-    return f"{count / 1e6:,.1f} MB" if count >= 100_000 else f"{count:,} bytes"
+        parts.append(f"the last {amount(after, 'B')}" if after > 0 else "the end")
+    return f"{' and '.join(parts)} of {amount(total, 'B')}" if parts and after >= 0 else " and ".join(parts)
 
 
 def _number(text: str, most: int) -> int:

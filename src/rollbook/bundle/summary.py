@@ -61,7 +61,7 @@ class File(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     size: int
     sha256: str
     truncated: str = ""
-    """What is missing (`first 1,203 MB of 1,223 MB`); empty if nothing is."""
+    """What is missing (`the first 1.12 GiB of 1.14 GiB`); empty if nothing is."""
     exit_status: int | None = None
     redactions: int = 0
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from rollbook.errors import EXIT_CODES, RollbookError, UsageError
+from rollbook.errors import EXIT_CODES, ExitCode, RollbookError, UsageError
 from rollbook.version import __version__
 
 __all__ = ["COMMANDS", "Commands", "cli", "main"]
@@ -31,7 +31,7 @@ COMMANDS = {
     "list": "List the records of a results directory, newest first.",
     "report": "Write the offline HTML page of a record.",
     "query": "Run SQL over a record or all records.",
-    "export": "Write a record as parquet, csv, json, openmetrics, timeseries or mlpstorage.",
+    "export": "Write a record in another format.",
     "grafana": "Print a Grafana dashboard for metrics sent with --push.",
     "describe": "Draft the MLPerf Storage system description from a record.",
     "verify": "Check manifest, hashes and signature of a record.",
@@ -116,12 +116,12 @@ def main() -> None:
     except OSError as error:  # mostly a full disk behind stdout: the output is incomplete
         _mute()
         _print_error(f"{error.filename}: {error.strerror}" if error.filename else f"cannot write: {error.strerror}")
-        code = RollbookError.exit_code
+        code = ExitCode.ERROR
     except KeyboardInterrupt:  # between two steps of click, which handles all others
-        code = 130
+        code = ExitCode.INTERRUPTED
     except Exception:  # noqa: BLE001 - without this, Python would exit with 1, which means findings
         traceback.print_exc()
-        code = 70
+        code = ExitCode.INTERNAL_ERROR
     sys.exit(code)
 
 
@@ -143,7 +143,7 @@ def _run() -> Any:
     except SystemExit as ended:
         return ended.code
     except click.exceptions.Abort:
-        return 130
+        return ExitCode.INTERRUPTED
     except click.UsageError as error:
         message = error.format_message().rstrip(".")
         if isinstance(error, click.NoSuchOption):

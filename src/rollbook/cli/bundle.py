@@ -12,11 +12,12 @@ from typing import Any
 
 import click
 
-from rollbook.api.bundle import TIMEOUT, make_request, resume_request, run_bundle
+from rollbook.api.bundle import make_request, resume_request, run_bundle
 from rollbook.api.options import MAX_FANOUT
 from rollbook.aws.api import Account
 from rollbook.bundle.archive import require_packer
 from rollbook.bundle.cluster_items import ClusterOptions
+from rollbook.bundle.collect import TIMEOUT
 from rollbook.bundle.collect import Reach as Nodes
 from rollbook.bundle.delivery import Delivery
 from rollbook.bundle.directory import BundleDirectory
@@ -35,6 +36,7 @@ from rollbook.cli.options import (
     Command,
     Number,
     is_default,
+    json_option,
     option,
     refuse_given,
     sign_option,
@@ -51,7 +53,7 @@ from rollbook.cli.uploads import (
     send_per_node,
     upload_options,
 )
-from rollbook.errors import UsageError
+from rollbook.errors import ExitCode, UsageError
 from rollbook.hosts import Host, fold, parse_hosts
 from rollbook.records.hosts import Coverage, HostResult
 from rollbook.records.signing import try_key
@@ -141,7 +143,7 @@ class View(ProgressView):
     help="Replace host names, addresses and users; MAP is a file outside the bundle that keeps the pairs.",
 )
 @upload_options
-@option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print the summary as one JSON document.")
+@json_option
 @item_options
 @option(
     "--start-timeout",
@@ -248,7 +250,7 @@ def command(
 
 @command.command("analyse")
 @click.argument("bundle", type=BundlePath())
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON document.")
+@json_option
 def analyse(bundle: Path, *, as_json: bool) -> None:
     """Apply the rules again to an existing BUNDLE.
 
@@ -270,7 +272,7 @@ def analyse(bundle: Path, *, as_json: bool) -> None:
 @click.argument("s3_path", metavar="S3-PATH")
 @click.option("--per-node", is_flag=True, help="Upload an archive for each node of a HyperPod cluster, as --s3-path.")
 @s3_options
-@click.option("--json", "as_json", is_flag=True, help="Print address, size and checksum as one JSON document.")
+@json_option
 def upload_command(bundle: Path, s3_path: str, *, per_node: bool, s3: Account, as_json: bool) -> None:
     """Upload an existing BUNDLE to S3 and verify it.
 
@@ -284,7 +286,7 @@ def upload_command(bundle: Path, s3_path: str, *, per_node: bool, s3: Account, a
             send_archive(bundle, s3_path, s3, as_json=as_json)
     except KeyboardInterrupt:
         click.echo("not uploaded: interrupted", err=True)
-        sys.exit(130)
+        sys.exit(ExitCode.INTERRUPTED)
 
 
 def _resume(path: Path, reach: Reach, commands: Sequence[str], options: BundleOptions) -> None:
@@ -341,8 +343,8 @@ def _collect(
     if not (is_complete or options.archive or options.names):
         click.echo(f"to continue it: rollbook bundle --resume {clean(bundle.path)}", err=True)
     options.upload.send(bundle.path, interrupted=interrupted)
-    code = Coverage.of(_hosts(summary)).exit_code or (3 if bundle.problem else 0)
-    sys.exit(130 if interrupted else code)
+    code = Coverage.of(_hosts(summary)).exit_code or (ExitCode.INCOMPLETE if bundle.problem else ExitCode.SUCCESS)
+    sys.exit(ExitCode.INTERRUPTED if interrupted else code)
 
 
 def _show_summary(summary: BundleSummary, notes: Mapping[str, str]) -> None:

@@ -21,6 +21,7 @@ from rollbook.hosts import fold
 
 __all__ = ["item_options", "print_items", "print_plan", "refuse_selection"]
 
+DEFAULTS = Limits()
 OPTIONS = (
     option("--item", "ids", heading=RECORDING, multiple=True, metavar="ID", help="Read this item; may be repeated."),
     option("--tag", "tags", heading=RECORDING, multiple=True, metavar="TAG",
@@ -34,14 +35,14 @@ OPTIONS = (
     option("--since", heading=RECORDING, metavar="TIME",
            help="Read logs from this time: 2h (ago), or 2026-11-16T05:00."),
     option("--until", heading=RECORDING, metavar="TIME", help="Read logs up to this time."),
-    option("--node-limit", heading=RECORDING, type=SizeType(), default="256 MiB", show_default=True, metavar="SIZE",
-           help="Maximum size of the data from a node."),
-    option("--limit", heading=RECORDING, type=SizeType(), default="16 GiB", show_default=True, metavar="SIZE",
-           help="Maximum size of the bundle."),
-    option("--keep-free", heading=RECORDING, type=SizeType(), default="1 GiB", show_default=True, metavar="SIZE",
-           help="Free space to keep on this machine's disk."),
-    option("--run-timeout", heading=RECORDING, type=Number(1), default=3600.0, show_default=True, metavar="SECONDS",
-           help="Timeout for all nodes together."),
+    option("--node-limit", heading=RECORDING, type=SizeType(), default=size(DEFAULTS.node_bytes), show_default=True,
+           metavar="SIZE", help="Maximum size of the data from a node."),
+    option("--limit", heading=RECORDING, type=SizeType(), default=size(DEFAULTS.run_bytes), show_default=True,
+           metavar="SIZE", help="Maximum size of the bundle."),
+    option("--keep-free", heading=RECORDING, type=SizeType(), default=size(DEFAULTS.free_bytes), show_default=True,
+           metavar="SIZE", help="Free space to keep on this machine's disk."),
+    option("--run-timeout", heading=RECORDING, type=Number(1), default=DEFAULTS.run_seconds, show_default=True,
+           metavar="SECONDS", help="Timeout for all nodes together."),
 )  # fmt: skip
 KEYWORDS = ("ids", "tags", "skip", "item_files", "commands", "since", "until")
 LIMITS = {"node_limit": "node_bytes", "limit": "run_bytes", "keep_free": "free_bytes", "run_timeout": "run_seconds"}

@@ -24,7 +24,7 @@ from rollbook.cli.options import InputFile, Number, complete, file_option, json_
 from rollbook.cli.output import coverage_line, print_failures, print_json, stderr, wrapped
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.record_argument import RecordPath
-from rollbook.errors import UsageError
+from rollbook.errors import ExitCode, UsageError
 from rollbook.exports.junit import junit_xml
 from rollbook.files import BY_UMASK, write_file
 from rollbook.hosts import fold
@@ -161,7 +161,7 @@ def command(
     if coverage:
         print_failures(run.start)
         stderr().print(coverage_line(coverage))
-    sys.exit(130 if interrupted else _code(findings, fail_on, coverage))
+    sys.exit(ExitCode.INTERRUPTED if interrupted else _code(findings, fail_on, coverage))
 
 
 def _show_submission(found: Submission, fail_on: Severity, *, as_json: bool) -> NoReturn:
@@ -171,13 +171,17 @@ def _show_submission(found: Submission, fail_on: Severity, *, as_json: bool) -> 
     else:
         for line in submission_lines(found):
             click.echo(clean(line))
-    sys.exit(1 if found.at_least(fail_on) else 0 if found.is_judged else 3)
+    if found.at_least(fail_on):
+        sys.exit(ExitCode.FINDINGS)
+    sys.exit(ExitCode.SUCCESS if found.is_judged else ExitCode.INCOMPLETE)
 
 
 def _code(findings: Findings, fail_on: Severity, coverage: Coverage | None) -> int:
     """No host reached counts before findings; findings count before missing hosts and missing inputs."""
     reached = coverage.exit_code if coverage else 0
-    return 4 if reached == 4 else 1 if findings.at_least(fail_on) else reached or 3 * bool(findings.not_judged)
+    if reached != ExitCode.NO_HOST and findings.at_least(fail_on):
+        return ExitCode.FINDINGS
+    return reached or (ExitCode.INCOMPLETE if findings.not_judged else ExitCode.SUCCESS)
 
 
 def _explain(rules: list[Rule], *, manual: bool, as_json: bool) -> None:

@@ -19,7 +19,7 @@ from rollbook.comparison.limits import judge
 from rollbook.comparison.model import Comparison
 from rollbook.comparison.statistics import FLOOR
 from rollbook.comparison.text import fact_lines, folded_rows, headline, row_cells
-from rollbook.errors import UsageError
+from rollbook.errors import ExitCode, UsageError
 
 __all__ = ["command"]
 
@@ -136,7 +136,9 @@ def _judge(found: Comparison, limit: float) -> int:
         stderr().print(clean(line), style="red", soft_wrap=True)
     for line in judged.unsure:
         stderr().print(f"cannot tell: {clean(line)}", soft_wrap=True)
-    return 1 if judged.slower else 3 if judged.unsure else 0
+    if judged.slower:
+        return ExitCode.FINDINGS
+    return ExitCode.INCOMPLETE if judged.unsure else ExitCode.SUCCESS
 
 
 def _show(found: Comparison, *, everything: bool) -> None:

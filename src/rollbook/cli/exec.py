@@ -15,7 +15,7 @@ from rollbook.cli.options import OUTPUT, Number, SizeType, json_option, option
 from rollbook.cli.output import ProgressView, coverage_line, names_by, print_failures, print_json, size, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.collect.execute import MAX_OUTPUT, Command, execute
-from rollbook.errors import UsageError
+from rollbook.errors import ExitCode, UsageError
 from rollbook.hosts import Host, fold
 from rollbook.records.commands import CommandResult, Execution
 from rollbook.records.hosts import Coverage
@@ -85,7 +85,7 @@ def command(
     _print_ends(results)
     print_failures(results)
     click.echo(_summary(done), err=True)
-    sys.exit(130 if interrupted else done.exit_code)
+    sys.exit(ExitCode.INTERRUPTED if interrupted else done.exit_code)
 
 
 class LiveLines:

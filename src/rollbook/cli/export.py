@@ -11,6 +11,7 @@ from rollbook.cli.options import OUTPUT, Command, option
 from rollbook.cli.output import stderr
 from rollbook.cli.record_argument import RecordPath
 from rollbook.errors import UsageError
+from rollbook.exports.files import FORMATS
 
 __all__ = ["command"]
 
@@ -24,7 +25,7 @@ __all__ = ["command"]
     type=click.Choice(EXPORT_FORMATS),
     default="parquet",
     show_default=True,
-    help="parquet, csv, json: one file per table; openmetrics: for Prometheus and compatible databases; timeseries: "
+    help=f"{', '.join(FORMATS)}: one file per table; openmetrics: for Prometheus and compatible databases; timeseries: "
     "MLPerf Storage's timeseries.json; mlpstorage: all files that its tools read.",
 )
 @option(

@@ -8,7 +8,7 @@ import click
 
 from rollbook.cli.options import OUTPUT, json_option, option
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
-from rollbook.errors import UsageError
+from rollbook.errors import ExitCode, UsageError
 from rollbook.hosts import Host, fold
 
 __all__ = ["command"]
@@ -67,4 +67,4 @@ def _check(reach: Reach, *, as_json: bool) -> int:
         print_hosts(("host", "status", "via", "agent", "round trip", "clock offset"), rows)
     print_failures(results)
     click.echo(coverage_line(coverage), err=True)
-    return 130 if interrupted else coverage.exit_code
+    return ExitCode.INTERRUPTED if interrupted else coverage.exit_code

@@ -53,11 +53,9 @@ COLOURS = {"complete": "green", "partial": "yellow"}
 
 def size(count: float) -> str:
     """Format bytes with a fitting unit."""
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} PiB"
+    from rollbook.metrics.formatting import amount  # noqa: PLC0415 - most commands print no sizes
+
+    return amount(count, "B")
 
 
 def stderr() -> Console:

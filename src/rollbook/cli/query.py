@@ -20,7 +20,7 @@ from rollbook.cli.configuration import results_directory
 from rollbook.cli.options import OUTPUT, Command, option
 from rollbook.cli.output import print_table, stderr
 from rollbook.cli.record_argument import find
-from rollbook.errors import RollbookError, UsageError
+from rollbook.errors import ExitCode, RollbookError, UsageError
 from rollbook.exports.files import safe
 from rollbook.metrics import catalogue as metrics
 from rollbook.records.document import escaped
@@ -111,7 +111,7 @@ def warn_of(problems: Sequence[str]) -> int:
     """Print a warning for each problem with the queried tables; returns the exit code."""
     for line in problems:
         stderr().print(f"warning: {clean(line)}", soft_wrap=True)
-    return 3 if problems else 0
+    return ExitCode.INCOMPLETE if problems else ExitCode.SUCCESS
 
 
 def _open(record: str, sql: str) -> duckdb.DuckDBPyConnection:

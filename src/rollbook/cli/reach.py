@@ -36,7 +36,7 @@ from rollbook.cli.options import (
 )
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, fold, from_slurm, node_lists, parse_hosts
-from rollbook.transports.base import Route
+from rollbook.transports.base import FANOUT, TIMEOUT, Route
 from rollbook.transports.options import Declared
 from rollbook.transports.registry import AUTO, BUILT_IN, options_of, plug_ins
 from rollbook.transports.routing import Options, explain_auto, fallback_route, known_hosts, route, usable_options
@@ -256,7 +256,7 @@ OPTIONS = (
            "for this machine and ssh for the rest."),
     option("--fallback", heading=TRANSPORT, metavar="NAME", shell_complete=_complete_via,
            help="Transport to retry hosts that returned no data, such as ssh."),
-    option("--fanout", heading=TRANSPORT, type=click.IntRange(1, MAX_FANOUT), default=64, show_default=True,
+    option("--fanout", heading=TRANSPORT, type=click.IntRange(1, MAX_FANOUT), default=FANOUT, show_default=True,
            metavar="N", help="Hosts contacted in parallel."),
 )  # fmt: skip
 
@@ -283,7 +283,7 @@ def _options(context: click.Context, choice: dict[str, Any], values: dict[str, A
     return Options.of(**choice, **given)
 
 
-def reach_options(command: Callable[..., Any], *, timeout: float = 60.0) -> Callable[..., Any]:
+def reach_options(command: Callable[..., Any], *, timeout: float = TIMEOUT) -> Callable[..., Any]:
     """Add the options to a `ReachCommand`, which gets them as one `reach`; `timeout` is the default for each host."""
 
     @functools.wraps(command)

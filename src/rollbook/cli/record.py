@@ -13,6 +13,7 @@ from rollbook.api.signals import Signals
 from rollbook.cli.options import RECORDING, Number, option
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.recording import RunView, leave, option_values, recording_options, show_end
+from rollbook.errors import ExitCode
 
 __all__ = ["command"]
 
@@ -41,7 +42,8 @@ def command(reach: Reach, *, settings: Settings, duration: float | None, quiet: 
         recording = record_for(settings, duration, progress, signals)
         show_end(recording, quiet=quiet, as_json=as_json)
         if recording.finish_error == INTERRUPTED:
-            code = 130
+            code = ExitCode.INTERRUPTED
         else:
-            code = 2 if recording.finish_error or recording.signing_error else recording.coverage.exit_code
+            unfinished = recording.finish_error or recording.signing_error
+            code = ExitCode.ERROR if unfinished else recording.coverage.exit_code
         leave(code, recording, signals)

@@ -23,7 +23,7 @@ from rollbook.cli.options import OUTPUT, RECORDING, Number, add_options, option,
 from rollbook.cli.output import ProgressView, coverage_line, print_failures, print_json, stderr
 from rollbook.cli.reach import Reach
 from rollbook.cli.summary import show_failure, show_summary
-from rollbook.errors import NoHostReached
+from rollbook.errors import ExitCode, NoHostReached
 from rollbook.hosts import Host, fold
 from rollbook.records.hosts import HasStatus
 from rollbook.records.labels import Label
@@ -39,19 +39,20 @@ share_option = option(
 )
 
 OPTIONS = (
-    option("--results-dir", heading=RECORDING, type=click.Path(path_type=Path), default=Path("results"),
+    option("--results-dir", heading=RECORDING, type=click.Path(path_type=Path), default=Settings.results_dir,
            show_default=True, metavar="DIR", help="Directory for records."),
     option("--interval", "--timeseries-interval", "interval", heading=RECORDING, type=Number(SHORTEST, LONGEST),
            metavar="SECONDS", help="Time between samples [default: 0.5, doubled as the run grows, at most 32]."),
     option("--max-samples", "--max-timeseries-samples", "max_samples", heading=RECORDING, type=click.IntRange(0),
-           default=3600, show_default=True, metavar="N",
+           default=Settings.max_samples, show_default=True, metavar="N",
            help="Maximum number of samples per host in the tables; more are merged. 0: unlimited."),
     option("--drop-raw", heading=RECORDING, is_flag=True, help="Remove the journal once the tables are verified."),
     option("--report/--no-report", heading=RECORDING, default=True, help="Write report.html at the end."),
     option("--bundle-on-failure", heading=RECORDING, is_flag=True,
            help="If the run or a check fails or a host is lost, add an issue report of the affected hosts."),
-    option("--host-budget", heading=RECORDING, type=Number(0.001), default=1.0, show_default=True, metavar="FACTOR",
-           help="Multiply the amount of data that a host may send before it is disconnected by this factor."),
+    option("--host-budget", heading=RECORDING, type=Number(0.001), default=Settings.host_budget, show_default=True,
+           metavar="FACTOR", help="Multiply the amount of data that a host may send before it is disconnected by this "
+           "factor."),
     option("--push", heading=RECORDING, default="", metavar="URL",
            help="Send the metrics to this Prometheus or VictoriaMetrics server during the run, by remote write. Lost "
            "values are counted; they do not affect the run."),
@@ -131,7 +132,7 @@ class RunView(ProgressView):
                 stderr().print(coverage_line(coverage))
             if self._message and not self._quiet:
                 stderr().print(self._message)
-        if self._strict and self._contact and coverage.exit_code == NoHostReached.exit_code:
+        if self._strict and self._contact and coverage.exit_code == ExitCode.NO_HOST:
             raise NoHostReached("the command was not started: no host could be reached, and --strict is given")
 
     def push_failed(self, reason: str) -> None:

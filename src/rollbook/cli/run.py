@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from rollbook.adapters import load, names
+from rollbook.adapters import NAMES, load, names
 from rollbook.api.recording import Recording
 from rollbook.api.running import run_command
 from rollbook.api.settings import Settings, in_group
@@ -21,13 +21,11 @@ from rollbook.api.signals import Signals
 from rollbook.cli.options import BENCHMARK, RECORDING, Number, complete, is_typed, option
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.recording import RunView, leave, option_values, recording_options, show_end
-from rollbook.errors import CannotRun, UsageError
+from rollbook.errors import CannotRun, ExitCode, UsageError
 from rollbook.mlperf.result_directory import Placement
 from rollbook.records.record import Record
 
 __all__ = ["command"]
-
-UNFINISHED, INTERRUPTED = 2, 130  # exit codes if the command itself succeeded
 
 
 @click.command(
@@ -42,7 +40,7 @@ UNFINISHED, INTERRUPTED = 2, 130  # exit codes if the command itself succeeded
     show_default=True,
     metavar="NAME",
     shell_complete=complete(names),
-    help="Benchmark: generic, fio, dlio, training, checkpointing, vector_database, kv_cache, or a plug-in's.",
+    help=f"Benchmark: {', '.join(NAMES)}, or a plug-in's.",
 )
 @option(
     "--layout",
@@ -161,7 +159,7 @@ def command(
             except KeyboardInterrupt:
                 below = "\n" * sys.stderr.isatty()  # the ^C that a terminal shows
                 click.echo(f"{below}interrupted: the command was not started, and nothing was recorded", err=True)
-                sys.exit(INTERRUPTED)
+                sys.exit(ExitCode.INTERRUPTED)
             show_end(recording, quiet=quiet, as_json=as_json)
             return recording, _exit_code(recording, strict=strict)
 
@@ -187,7 +185,7 @@ def _repeats(
     finally:  # even if a repeat was cancelled before its command was started
         _show_place(settings, endings, stopped=signals.stopped)
     if code == 0 and index < repeat:  # the last command ended well, but not all repeats were run
-        code = INTERRUPTED if signals.stopped else UNFINISHED
+        code = ExitCode.INTERRUPTED if signals.stopped else ExitCode.ERROR
     return recording, code
 
 
@@ -196,7 +194,7 @@ def _exit_code(recording: Recording, *, strict: bool) -> int:
     code = recording.exit_code or 0
     if strict and code == 0:
         unfinished = recording.finish_error or recording.signing_error
-        code = UNFINISHED if unfinished else _strict_code(recording.record)
+        code = ExitCode.ERROR if unfinished else _strict_code(recording.record)
     return code
 
 
@@ -223,10 +221,12 @@ def _show_place(settings: Settings, endings: Sequence[str], *, stopped: bool) ->
 
 
 def _strict_code(record: Record) -> int:
-    """With --strict: missing hosts first, then a verdict of INVALID (1), or none (3) for lack of inputs."""
-    known = record.metadata
-    verdict = 1 if known.get("verification") == "INVALID" else 3 if known.get("verification_missing", True) else 0
-    return record.coverage.exit_code or verdict
+    """With --strict: missing hosts first, then a verdict of INVALID, or none for lack of inputs."""
+    if record.coverage.exit_code:
+        return record.coverage.exit_code
+    if record.metadata.get("verification") == "INVALID":
+        return ExitCode.FINDINGS
+    return ExitCode.INCOMPLETE if record.metadata.get("verification_missing", True) else ExitCode.SUCCESS
 
 
 def _suggestion(option: str) -> str:

@@ -17,7 +17,7 @@ from rollbook.cli.options import OUTPUT, RECORDING, complete, json_option, optio
 from rollbook.cli.output import coverage_line, print_failures, print_hosts, print_json, size
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.recording import share_option
-from rollbook.errors import UsageError
+from rollbook.errors import ExitCode, UsageError
 from rollbook.files import BY_UMASK, write_file
 from rollbook.protocol.plan import Plan
 from rollbook.records.cluster import HostInfo
@@ -102,7 +102,7 @@ def command(
         _show(results)
     print_failures(results)
     click.echo(coverage_line(snapshot.coverage), err=True)
-    sys.exit(130 if interrupted else snapshot.coverage.exit_code)
+    sys.exit(ExitCode.INTERRUPTED if interrupted else snapshot.coverage.exit_code)
 
 
 def _must_be_writable(output: Path) -> None:

@@ -25,7 +25,7 @@ from rollbook.bundle.upload import require_target, upload_bundle
 from rollbook.clean import clean
 from rollbook.cli.options import OUTPUT, add_options, option
 from rollbook.cli.output import print_json, size
-from rollbook.errors import RollbookError, UsageError
+from rollbook.errors import ExitCode, RollbookError, UsageError
 from rollbook.hosts import fold
 from rollbook.records.causes import group_by_cause
 
@@ -136,7 +136,7 @@ class Upload:
                     send_archive(bundle, to, self.s3)
             except KeyboardInterrupt:
                 click.echo(f"not uploaded: interrupted; {again}", err=True)
-                sys.exit(130)
+                sys.exit(ExitCode.INTERRUPTED)
             except RollbookError:
                 click.echo(f"not uploaded; {again}", err=True)
                 raise

@@ -18,7 +18,7 @@ from rollbook.protocol.plan import Plan
 from rollbook.protocol.visit import Phase, Visit
 from rollbook.records.hosts import HostResult
 from rollbook.times import iso_time
-from rollbook.transports.base import Route, Transport
+from rollbook.transports.base import FANOUT, TIMEOUT, Route, Transport
 from rollbook.transports.launcher import count_launched, launching
 
 __all__ = [
@@ -124,8 +124,8 @@ async def fan_out(
     route: Route,
     visitor: Visitor[Result],
     *,
-    timeout: float = 60.0,
-    fanout: int = 64,
+    timeout: float = TIMEOUT,
+    fanout: int = FANOUT,
     progress: ProgressOf[Result] | None = None,
     stop: asyncio.Event | None = None,
     fallback: Route | None = None,

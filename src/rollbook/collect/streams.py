@@ -13,7 +13,7 @@ from rollbook.collect.stream import HostStream, Share, Sink
 from rollbook.hosts import Host
 from rollbook.protocol.beats import Schedule
 from rollbook.protocol.plan import Plan
-from rollbook.transports.base import Route
+from rollbook.transports.base import FANOUT, TIMEOUT, Route
 from rollbook.transports.launcher import count_launched, launching
 
 __all__ = ["StreamOptions", "Streams"]
@@ -44,8 +44,8 @@ class Streams:
         plan: Plan,
         *,
         schedule: Schedule,
-        timeout: float = 60.0,
-        fanout: int = 64,
+        timeout: float = TIMEOUT,
+        fanout: int = FANOUT,
         fallback: Route | None = None,
         progress: Progress | None = None,
         budget_factor: float = 1.0,

@@ -17,6 +17,8 @@ from typing import Literal
 
 import msgspec
 
+from rollbook.metrics.outliers import TO_SIGMA
+
 __all__ = ["CALLED", "FLOOR", "Better", "Change", "Verdict", "change_of", "middle_of", "spread_of"]
 
 Better = Literal["high", "low", ""]
@@ -100,7 +102,7 @@ def spread_of(values: Sequence[float]) -> float | None:
     """The robust relative spread of values of equal runs; None for fewer than five."""
     if len(values) < 5 or (middle := statistics.median(values)) <= 0:
         return None
-    return 1.4826 * statistics.median(abs(value - middle) for value in values) / middle
+    return TO_SIGMA * statistics.median(abs(value - middle) for value in values) / middle
 
 
 def _without_ratio(before: Sequence[float], after: Sequence[float], better: Better) -> Change:

@@ -13,6 +13,7 @@ import msgspec
 
 from rollbook.files import PRIVATE, atomic_file
 from rollbook.records.record import Record
+from rollbook.records.timeseries import NOT_IN_TOOL, SAMPLED
 from rollbook.sources.base import Facts
 from rollbook.sources.diskstats import Disk
 from rollbook.sources.loadavg import LoadAvg
@@ -23,16 +24,9 @@ from rollbook.times import from_ns, iso_time
 
 __all__ = ["write_timeseries"]
 
-# By key of a sample: the table, and the type of its rows; without one, all columns of the table are written.
-TABLES: dict[str, tuple[str, type[Facts] | None]] = {
-    "diskstats": ("diskstats", Disk),
-    "vmstat": ("vmstat", None),
-    "meminfo": ("meminfo", None),
-    "loadavg": ("loadavg", LoadAvg),
-    "netdev": ("net_dev", Interface),
-}
+# By key of a sample, the type of its rows; without one, all columns of the table are written.
+ROW_TYPES: dict[str, type[Facts]] = {"diskstats": Disk, "loadavg": LoadAvg, "netdev": Interface}
 LISTS = ("diskstats", "netdev")  # keys with a list of rows; the others have one row
-DROPPED = ("device_number", "extra")  # keys that the tool does not have
 TOGETHER = 10_000  # samples of hosts that are read together
 REPEATED = ("total_kib", "swap_total_kib", "huge_pages_total", "huge_page_kib")  # values that are there by kernel name
 
@@ -104,7 +98,7 @@ def _samples(
     times: dict[str, list[dt.datetime]] = {}
     for host, ts in found.fetchall():
         times.setdefault(host, []).append(ts)
-    tables = {key: _Rows(connection, hosts, table, row_type) for key, (table, row_type) in TABLES.items()}
+    tables = {key: _Rows(connection, hosts, table, ROW_TYPES.get(key)) for key, table in SAMPLED.items()}
 
     def samples(host: str) -> Iterator[dict[str, Any]]:
         for ts in times[host]:
@@ -132,7 +126,7 @@ class _Rows:
         fields = row_type.__struct_fields__ if row_type else columns[3:]
         # Merged gauges have their minimum and maximum beside them. A source that no host had has no columns.
         left_out = {f"{name}_{part}" for name in columns for part in ("min", "max")} | set(fields) - set(columns)
-        self._names = [name for name in fields if name not in left_out and name not in (*DROPPED, *REPEATED)]
+        self._names = [name for name in fields if name not in left_out and name not in (*NOT_IN_TOOL, *REPEATED)]
         chosen = ", ".join(["host", "ts", *map(quoted, self._names)])
         order = ", ".join(["host", "ts", *map(quoted, columns[3:4])])
         self._cursor.execute(

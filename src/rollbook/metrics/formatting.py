@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from rollbook.metrics.outliers import Threshold
+from typing import TYPE_CHECKING
+
 from rollbook.times import from_ns
+
+if TYPE_CHECKING:
+    from rollbook.metrics.outliers import Threshold
 
 __all__ = ["amount", "clock_span", "number", "ratio_text", "times"]
 

@@ -21,6 +21,7 @@ __all__ = [
     "DEVIATIONS",
     "FEWEST_FAR",
     "FEWEST_ROWS",
+    "TO_SIGMA",
     "Direction",
     "Stretch",
     "Threshold",

@@ -14,6 +14,7 @@ from rollbook.mlperf.node import Entry, node_of
 from rollbook.mlpstorage.standalone import READERS
 from rollbook.records.cluster import HostCPUInfo, HostSystemInfo
 from rollbook.records.hosts import HostResult
+from rollbook.records.timeseries import NOT_IN_TOOL, SAMPLED
 from rollbook.sources.cpu_topology import Topology
 from rollbook.sources.cpuinfo import CpuInfo
 from rollbook.sources.dmi import Machine
@@ -23,14 +24,9 @@ from rollbook.sources.vmstat import VmStat
 
 __all__ = ["SOURCES", "failed_host", "hardware", "raw_host", "sample_value"]
 
-NOT_IN_TOOL = ("device_number", "extra")  # keys that the tool does not know
 # Keys of a host's record, and the sources they come from.
 SOURCES = {
-    "meminfo": "meminfo",
-    "vmstat": "vmstat",
-    "loadavg": "loadavg",
-    "diskstats": "diskstats",
-    "netdev": "net_dev",
+    **SAMPLED,
     "mounts": "mounts",
     "cgroups": "cgroups",
     "cpuinfo": "cpuinfo",

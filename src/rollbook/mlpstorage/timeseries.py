@@ -22,21 +22,18 @@ from rollbook.files import temporary_directory
 from rollbook.hosts import Host, parse_hosts
 from rollbook.journal.samples import HostSamples, Segments
 from rollbook.journal.survey import HostJournal, Survey, survey
-from rollbook.mlpstorage import standalone
 from rollbook.mlpstorage.collector import TimeSeriesCollectorInterface, host_names
 from rollbook.mlpstorage.logs import log
-from rollbook.mlpstorage.shapes import SOURCES, sample_value
+from rollbook.mlpstorage.shapes import sample_value
 from rollbook.protocol.plan import Plan
 from rollbook.protocol.readings import Reading
-from rollbook.records.timeseries import TimeSeriesData, TimeSeriesSample
+from rollbook.records.timeseries import SAMPLED, TimeSeriesData, TimeSeriesSample
 from rollbook.sources import catalogue
 from rollbook.times import iso_now, iso_time
 from rollbook.transports.routing import Options, route
 
 __all__ = ["MultiHostTimeSeriesCollector", "TimeSeriesCollector"]
 
-# Keys of a sample, and the sources they come from.
-SAMPLED = {key: SOURCES[key] for key in standalone.SAMPLED}
 POLL_SECONDS = 0.2  # between checks whether the main thread still runs
 NANO = 10**9
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rollbook.errors import HostStatus
+from rollbook.errors import ExitCode, HostStatus
 from rollbook.records.document import current_version
 from rollbook.records.hosts import GAVE_DATA, Coverage
 
@@ -59,5 +59,7 @@ class Execution(msgspec.Struct, kw_only=True, tag_field="schema", tag="rollbook.
     def exit_code(self) -> int:
         """0 the command succeeded on all hosts, 1 it failed on some, 3 it did not end on some, 4 no host reached."""
         if not any(host.started for host in self.hosts):
-            return 4
-        return 3 * (not self.coverage.complete) or int(not all(host.succeeded for host in self.hosts))
+            return ExitCode.NO_HOST
+        if not self.coverage.complete:
+            return ExitCode.INCOMPLETE
+        return ExitCode.SUCCESS if all(host.succeeded for host in self.hosts) else ExitCode.FINDINGS

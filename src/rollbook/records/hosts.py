@@ -8,7 +8,7 @@ from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
 
-from rollbook.errors import HostStatus
+from rollbook.errors import ExitCode, HostStatus
 from rollbook.sources import catalogue
 
 __all__ = [
@@ -132,5 +132,6 @@ class Coverage(msgspec.Struct, frozen=True):
     def exit_code(self) -> int:
         """0 all complete, 3 some hosts failed or are partial, 4 no host returned data."""
         if self.complete:
-            return 0
-        return 3 if any(self.by_status.get(status) for status in GAVE_DATA) else 4
+            return ExitCode.SUCCESS
+        reached = any(self.by_status.get(status) for status in GAVE_DATA)
+        return ExitCode.INCOMPLETE if reached else ExitCode.NO_HOST

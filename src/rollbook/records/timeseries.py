@@ -6,7 +6,18 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["TimeSeriesData", "TimeSeriesSample"]
+__all__ = ["NOT_IN_TOOL", "SAMPLED", "TimeSeriesData", "TimeSeriesSample"]
+
+SAMPLED = {
+    "diskstats": "diskstats",
+    "vmstat": "vmstat",
+    "meminfo": "meminfo",
+    "loadavg": "loadavg",
+    "netdev": "net_dev",
+}
+"""Keys of a sample, and the sources they come from."""
+NOT_IN_TOOL = ("device_number", "extra")
+"""Fields of sources that MLPerf Storage's tools do not have."""
 
 
 @dataclasses.dataclass

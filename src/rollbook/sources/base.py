@@ -19,7 +19,6 @@ from rollbook.errors import ParseError
 
 __all__ = [
     "KIB",
-    "SELDOM",
     "U32",
     "Command",
     "Compare",
@@ -42,6 +41,7 @@ __all__ = [
     "key",
     "key_of",
     "keys_of",
+    "most_beats",
     "same",
     "same_set",
     "unique",
@@ -55,6 +55,11 @@ KIB = 1024
 U32 = 1 << 32
 """Where the kernel's 32-bit counters wrap."""
 SELDOM = 10.0  # seconds, as the agent has it
+
+
+def most_beats(interval: float) -> int:
+    """The longest distance of two samples of a source in beats, with `interval` seconds between beats."""
+    return max(1, int(SELDOM / interval))
 
 
 class Facts(msgspec.Struct, omit_defaults=True):
@@ -226,7 +231,7 @@ class Source:
 
     def beats(self, interval: float) -> int:
         """Beats between two samples of this source, with `interval` seconds between beats."""
-        return min(self.every, max(1, int(SELDOM / interval)))
+        return min(self.every, most_beats(interval))
 
     @property
     def runs_program(self) -> bool:

@@ -31,7 +31,7 @@ from rollbook.protocol.beats import shell_step
 from rollbook.records.hosts import HostResult
 from rollbook.records.record import Record
 from rollbook.sources import catalogue
-from rollbook.sources.base import SELDOM, Compare, Mode, compare_of, keys_of
+from rollbook.sources.base import Compare, Mode, compare_of, keys_of, most_beats
 from rollbook.sql.damage import damaged_tables, replace_damaged
 from rollbook.sql.record_tables import RESULTS, add_facts, add_findings, add_hosts, add_table, result_rows
 from rollbook.tables.parquet import about, empty, in_order
@@ -225,7 +225,7 @@ def fill(
     for name, body in _needed(views_of(sampled, columns), wanted).items():
         connection.execute(f"CREATE VIEW {quoted(name)} AS {body}")
     if foreign := {name: path for name, path in files.items() if name not in columns}:
-        _add_foreign(connection, foreign, interval * max(1, int(SELDOM / interval), record.hosts.merged), whole=whole)
+        _add_foreign(connection, foreign, interval * max(most_beats(interval), record.hosts.merged), whole=whole)
 
 
 def _needed(views: Mapping[str, str], wanted: Collection[str] | None) -> Mapping[str, str]:

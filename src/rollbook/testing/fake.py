@@ -21,10 +21,11 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from rollbook.agent import NEED_SHELL
-from rollbook.agent.loop import QUIET, SELDOM
+from rollbook.agent.loop import QUIET
 from rollbook.agent.wire import VERSION, binary, lines_of, text
 from rollbook.errors import AgentFailed, TransportError, Unreachable
 from rollbook.hosts import Host
+from rollbook.sources.base import most_beats
 from rollbook.testing.fakehost import FakeHost
 from rollbook.testing.journals import Beats
 from rollbook.transports.base import Ending
@@ -212,7 +213,7 @@ class FakeChannel:
             while left and wall >= left[0]:
                 interval, _ = 2 * interval, left.pop(0)
             for source in self._plan:
-                source.every = min(source.every, max(1, SELDOM // interval))
+                source.every = min(source.every, most_beats(interval / 1e9))
             await asyncio.sleep((interval - wall % interval) / 1e9)
             self._take()
 

@@ -16,8 +16,10 @@ from rollbook.errors import AgentFailed, TransportError
 from rollbook.hosts import Host
 from rollbook.transports.pipe import Ending, Pipe
 
-__all__ = ["Channel", "Ending", "PipeTransport", "Route", "Transport", "last_line"]
+__all__ = ["FANOUT", "TIMEOUT", "Channel", "Ending", "PipeTransport", "Route", "Transport", "last_line"]
 
+TIMEOUT = 60.0  # default seconds for each host
+FANOUT = 64  # default number of hosts contacted in parallel
 LONGEST = 300  # characters of a program's output that become part of a reason
 
 

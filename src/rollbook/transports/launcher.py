@@ -24,7 +24,7 @@ from rollbook import agent
 from rollbook.agent.wire import slurp
 from rollbook.errors import AgentFailed, TimedOut, TransportError, UsageError
 from rollbook.hosts import Host
-from rollbook.transports.base import Channel, Route
+from rollbook.transports.base import TIMEOUT, Channel, Route
 from rollbook.transports.collector import BOOT_ID
 from rollbook.transports.launch import AgentChannel, Launch
 from rollbook.transports.launcher_output import first_message, message_about, messages
@@ -55,7 +55,7 @@ class Launcher(abc.ABC):
 
     python: Python = None
     connect_back: ConnectBack = None
-    timeout: float = 60.0
+    timeout: float = TIMEOUT
     name = "launcher"
     program = "the launcher"
     messages_apply_to_all = True

@@ -12,7 +12,7 @@ from typing import Any, Self
 from rollbook.clean import count_text
 from rollbook.errors import UsageError
 from rollbook.hosts import Host
-from rollbook.transports.base import Route, Transport
+from rollbook.transports.base import TIMEOUT, Route, Transport
 from rollbook.transports.launcher import Launcher
 from rollbook.transports.options import Declared
 from rollbook.transports.registry import AUTO, BUILT_IN, load, options_of
@@ -30,11 +30,11 @@ class Options:
 
     via: str = AUTO
     fallback: str | None = None
-    timeout: float = 60.0
+    timeout: float = TIMEOUT
     given: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, *, via: str = AUTO, fallback: str | None = None, timeout: float = 60.0, **given: Any) -> Self:
+    def of(cls, *, via: str = AUTO, fallback: str | None = None, timeout: float = TIMEOUT, **given: Any) -> Self:
         """Options by their names; those that are None or equal to their default count as not given.
 
         Raises `UsageError` for a transport or option that does not exist, for a value that cannot be used, and for an

@@ -14,7 +14,7 @@ from typing import Annotated
 from rollbook import agent
 from rollbook.errors import AgentFailed, Busy, Refused, TimedOut, TransportError, Unreachable
 from rollbook.hosts import Host
-from rollbook.transports.base import PipeTransport, last_line
+from rollbook.transports.base import TIMEOUT, PipeTransport, last_line
 from rollbook.transports.options import Option, Python, is_file
 from rollbook.transports.pipe import Ending
 from rollbook.transports.ssh_config import Configuration
@@ -80,7 +80,7 @@ class Ssh(PipeTransport):
         Option("Option for `ssh -o`; overrides every configuration.", metavar="KEY=VALUE", flag="--ssh-option"),
     ] = ()
     python: Python = None
-    timeout: float = 60.0
+    timeout: float = TIMEOUT
     name = "ssh"
 
     @functools.cached_property

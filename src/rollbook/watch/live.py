@@ -7,10 +7,10 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from rollbook.collect.budget import Budget, Meter
-from rollbook.collect.streams import Streams
+from rollbook.collect.streams import StreamOptions, Streams
 from rollbook.hosts import Host
 from rollbook.metrics import catalogue as metrics
 from rollbook.metrics.frames import HostFrames
@@ -39,9 +39,7 @@ class Live:
         route: Route,
         *,
         interval: float,
-        timeout: float = 60.0,
-        fanout: int = 64,
-        fallback: Route | None = None,
+        **options: Unpack[StreamOptions],
     ) -> None:
         self.board = Board([host.name for host in hosts], interval)
         self.ended = False
@@ -54,16 +52,7 @@ class Live:
             burst_inflated=TEXT_BURST,
         )
         self._hosts = [_Watched(host.name, plan, self.board, Meter(budget)) for host in hosts]
-        self._streams = Streams(
-            self,
-            hosts,
-            route,
-            plan,
-            schedule=Schedule(round(interval * 1e9)),
-            timeout=timeout,
-            fanout=fanout,
-            fallback=fallback,
-        )
+        self._streams = Streams(self, hosts, route, plan, schedule=Schedule(round(interval * 1e9)), **options)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

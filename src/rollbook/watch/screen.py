@@ -13,6 +13,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
+from rollbook.errors import ExitCode
 from rollbook.metrics.live import Values
 from rollbook.watch.board import Board
 from rollbook.watch.table import HostTable
@@ -21,7 +22,6 @@ from rollbook.watch.text import details, headings, status_line
 __all__ = ["Feed", "WatchApp", "show"]
 
 REFRESH = 0.25  # seconds
-INTERNAL_ERROR = 70
 FAR = 10**9  # beats: beyond the end of any record
 
 
@@ -77,7 +77,7 @@ async def show(feed: Feed) -> None:
         app = WatchApp(feed)
         await app.run_async()
     if app.return_code:  # Textual printed the traceback
-        raise SystemExit(INTERNAL_ERROR)
+        raise SystemExit(ExitCode.INTERNAL_ERROR)
 
 
 class Details(ModalScreen[None]):
