@@ -227,20 +227,9 @@ def test_resume_failed_nodes(run: Run, tmp_path: Path) -> None:
 
 def test_progress_on_a_terminal(tmp_path: Path) -> None:
     """The numbers of nodes and items are shown while nodes are read."""
-    argv = [
-        *ROLLBOOK,
-        "bundle",
-        "--via",
-        "local",
-        "-w",
-        "n1",
-        "--item",
-        "os",
-        "--command",
-        "sleep 3",
-        "-o",
-        str(tmp_path),
-    ]
+    shown_all = tmp_path / "shown"
+    waits = f"for n in $(seq 600); do [ -e {shown_all} ] && break; sleep 0.1; done"
+    argv = [*ROLLBOOK, "bundle", "--via", "local", "-w", "n1", "--item", "os", "--command", waits, "-o", str(tmp_path)]
     master, slave = pty.openpty()
     with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=slave) as process:
         os.close(slave)
@@ -248,6 +237,8 @@ def test_progress_on_a_terminal(tmp_path: Path) -> None:
         with contextlib.suppress(OSError):  # reading a closed terminal fails
             while piece := os.read(master, 4096):
                 shown += piece
+                if b"0 of 1 host" in shown and b"1 items" in shown:
+                    shown_all.touch()
     os.close(master)
     assert process.returncode == 0, shown
     assert b"0 of 1 host" in shown
