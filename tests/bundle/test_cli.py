@@ -119,8 +119,9 @@ def test_archives(run: Run, tmp_path: Path, suffix: str) -> None:
     refused = run("-w", "n1", "--item", "os", "-o", f"case{suffix}")
     assert "exists" in str(refused.exception)
     analysed = CliRunner().invoke(cli, ["bundle", "analyse", str(archive), "--json"])
-    assert analysed.exit_code in {0, 1}, analysed.output
-    assert json.loads(analysed.output)["schema"] == "rollbook.findings/1"
+    findings = json.loads(analysed.output)
+    assert findings["schema"] == "rollbook.findings/1"
+    assert analysed.exit_code == any(rule["outcome"] == "fail" for rule in findings["rules"]), analysed.output
 
 
 def test_limits_of_the_run(run: Run, tmp_path: Path) -> None:
@@ -131,8 +132,10 @@ def test_limits_of_the_run(run: Run, tmp_path: Path) -> None:
     assert all(node["status"] in {"partial", "not-tried"} for node in summary["results"])
     assert any("limit of this run" in node["reason"] for node in summary["results"])
     late = run("-w", "n1", "--item", "os", "--command", "sleep 30", "--run-timeout", "2", "-o", "late")
-    assert late.exit_code in {3, 4}, late.output  # on a busy machine there may be no facts in time
-    assert "time limit of this run, 2 s, is reached" in read_summary(tmp_path / "late")["results"][0]["reason"]
+    [node] = read_summary(tmp_path / "late")["results"]
+    # On a busy machine there may be no facts in time.
+    assert (late.exit_code, node["status"]) in {(3, "partial"), (4, "timed-out"), (4, "not-tried")}, late.output
+    assert "time limit of this run, 2 s, is reached" in node["reason"]
     full = run("-w", "n1", "--item", "os", "--keep-free", "100000 GiB", "-o", "other")
     assert "is free on the disk" in read_summary(tmp_path / "other")["results"][0]["reason"], full.output
 
