@@ -28,8 +28,8 @@ from rollbook.records.findings import Finding
 from rollbook.records.record import RecordHosts
 from rollbook.sources import catalogue
 from rollbook.sources.base import Facts, compare_of
-from tests.support.plugged import Fabric
 from tests.support.records import RunCase, host_results
+from tests.support.site_fabric.source import Fabric
 
 FILES = sorted((Path(__file__).parents[1] / "data" / "checks").glob("*.json"))
 CASES = [
@@ -37,12 +37,12 @@ CASES = [
     for path in FILES
     for number, case in enumerate(msgspec.json.decode(path.read_bytes(), type=list[RunCase]))
 ]
-PLUGGED = {"site_fabric": "tests.support.plugged"}
+PLUGGED = {"site_fabric": "tests.support.site_fabric.source"}
 
 
 @pytest.fixture(autouse=True)
 def other_package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The source of `tests.support.plugged` is installed as a plug-in."""
+    """The source of `tests.support.site_fabric.source` is installed as a plug-in."""
 
     def entry_points(group: str) -> list[importlib.metadata.EntryPoint]:
         entries = PLUGGED if group == catalogue.GROUP else {}

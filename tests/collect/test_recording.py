@@ -71,6 +71,12 @@ def events(raw: Path, name: str) -> list[dict[str, object]]:
     return [event for event in found if event is not None and event["event"] == name]
 
 
+def has_frame(journal: Path, host: int, kind: str) -> bool:
+    """Whether a journal has a frame of this kind from the host with this number."""
+    frames = [entry.frame for entry in Reader(journal) if entry.host == host]
+    return any(frame is not None and frame.kind == kind for frame in frames)
+
+
 def test_a_host_that_is_busy_at_first(tmp_path: Path) -> None:
     """The host is retried before the run starts; it has start facts and a list of failed attempts."""
     busy = FakeHost(pages=linux("b"), fails=Busy(BUSY), failures=2)
@@ -87,8 +93,8 @@ def test_start_facts_of_a_late_host(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     fake = Fake({"a": FakeHost(pages=linux("a")), "b": FakeHost(pages=linux("b"), fails=Busy(BUSY), failures=2)})
 
     async def read(_: Recorder) -> None:
-        await until_true(lambda: fake.opened["b"] == 3)
-        await asyncio.sleep(0.8)
+        await until_true(lambda: has_frame(tmp_path / "raw", 1, "D"))  # all facts were sent
+        assert fake.opened["b"] == 3
 
     hosts = record(tmp_path, fake, timeout=2.0, during=read)
     assert len(events(tmp_path, "lost")) == 2
@@ -136,7 +142,7 @@ def test_progress_is_called_for_the_start_facts(tmp_path: Path) -> None:
         ) as recorder:
             await recorder.ready()
             assert len(calls) == 6
-            await asyncio.sleep(2.5)
+            await until_true(lambda: has_frame(tmp_path, list(scripts).index("slow"), "S"))  # it came back
 
     asyncio.run(main())
     *others, slow = sorted(calls)

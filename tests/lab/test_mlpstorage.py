@@ -73,8 +73,7 @@ def test_time_series_collector(lab: Lab, caplog: pytest.LogCaptureFixture) -> No
     began = time.monotonic()
     collector.start()
     assert time.monotonic() - began < 10, "start() waited for hosts"
-    until(lambda: len(collector.get_hosts_with_data()) == 2)
-    time.sleep(1.5)
+    until(lambda: len(collector.get_hosts_with_data()) == 2 and len(collector.samples_by_host["node03"]) >= 3)
     found = collector.stop()
     assert list(found) == ["node01", "node02", "node03"]
     assert collector.samples_by_host is found

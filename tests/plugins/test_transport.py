@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -12,23 +11,9 @@ import pytest
 
 from rollbook.transports.registry import BUILT_IN, options_of
 from tests.support.commands import ROLLBOOK
-from tests.support.plug_ins import ROOT, generated_docs, install, run, with_python_path
+from tests.support.plug_ins import PACKAGE, generated_docs, install, run
 
-MODULE = ROOT / "tests" / "support" / "plugged_transport.py"
-
-
-@pytest.fixture
-def environ(tmp_path: Path) -> dict[str, str]:
-    """An environment in which the package is installed."""
-    site = tmp_path / "site"
-    install(site, "site-transport", "[rollbook.transports]\nsite = site_transport:Site\n")
-    shutil.copy(MODULE, site / "site_transport.py")
-    return {**with_python_path(site), "COLUMNS": "200"}
-
-
-def test_plug_in_is_short() -> None:
-    """A transport with its own option needs only a few lines."""
-    assert len(MODULE.read_text().splitlines()) <= 60
+MODULE = PACKAGE / "transport.py"
 
 
 def test_help(environ: dict[str, str]) -> None:
@@ -90,8 +75,7 @@ def test_two_plug_ins(environ: dict[str, str], tmp_path: Path) -> None:
     """One plug-in is the transport and another the fallback: the options of both are accepted and checked."""
     second = MODULE.read_text().replace("site_zone", "annex_zone").replace('"site"', '"annex"').replace("Site", "Annex")
     (tmp_path / "site" / "annex_transport.py").write_text(second)
-    entries = "[rollbook.transports]\nsite = site_transport:Site\nannex = annex_transport:Annex\n"
-    (tmp_path / "site" / "site_transport-1.0.dist-info" / "entry_points.txt").write_text(entries)
+    install(tmp_path / "site", "annex", "[rollbook.transports]\nannex = annex_transport:Annex\n")
     arguments = ["--via", "site", "--site-zone", "north", "--fallback", "annex", "--annex-zone"]
     snapshot = [*ROLLBOOK, "snapshot", "--source", "loadavg", "--json", *arguments]
     (host,) = json.loads(run([*snapshot, "south"], environ).stdout)["hosts"]
@@ -108,7 +92,7 @@ def test_generated_reference(environ: dict[str, str]) -> None:
 
 def test_broken_plug_in(environ: dict[str, str], tmp_path: Path) -> None:
     """A plug-in that redeclares an option is named in a warning and does not break the help; using it is an error."""
-    module = tmp_path / "site" / "site_transport.py"
+    module = tmp_path / "site" / "site_fabric" / "transport.py"
     module.write_text(MODULE.read_text().replace("site_zone: Annotated", "ssh_user: Annotated"))
     done = run([*ROLLBOOK, "hosts", "--help"], environ)
     assert done.returncode == 0

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["ROOT", "generated_docs", "install", "run", "with_python_path"]
+__all__ = ["PACKAGE", "ROOT", "generated_docs", "install", "install_package", "run", "with_python_path"]
 
 ROOT = Path(__file__).parents[2]
+PACKAGE = Path(__file__).parent / "site_fabric"
+ENTRY_POINTS = """
+[rollbook.sources]
+site_fabric = site_fabric.source
+[rollbook.rules]
+site = site_fabric.rule
+[rollbook.metrics]
+site = site_fabric.metric:METRIC
+[rollbook.transports]
+site = site_fabric.transport:Site
+"""
 DOCS = """
 from importlib.machinery import SourceFileLoader
 docs = SourceFileLoader("docs", {path!r}).load_module()
@@ -25,6 +37,12 @@ def install(site: Path, package: str, entry_points: str) -> Path:
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text(entry_points)
     return metadata
+
+
+def install_package(site: Path) -> None:
+    """Install the package `site_fabric`, which has a plug-in of each kind, below `site`."""
+    install(site, "site-fabric", ENTRY_POINTS)
+    shutil.copytree(PACKAGE, site / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def with_python_path(*paths: Path) -> dict[str, str]:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from rollbook.checks.run_data import RunData
 from rollbook.records.findings import Finding
-from tests.support.plugged import Fabric
+
+from .source import Fabric
 
 ID, SEVERITY, NEEDS = "site-fabric-retried", "warn", (Fabric,)
 
