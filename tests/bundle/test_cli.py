@@ -65,7 +65,7 @@ def test_list_and_dry_run_collect_nothing(run: Run, tmp_path: Path) -> None:
         (["--since", "yesterday-ish"], "is not a time"),
         (["--since", "1h", "--until", "2h"], "time window is empty"),
         (["--node-limit", "lots"], "is not a size"),
-        (["--items", "nothing.toml"], "does not exist"),
+        (["--item-file", "nothing.toml"], "does not exist"),
         (["--output", "case.zip"], "cannot write case.zip: the name of an archive ends in .tar.zst, .tar.gz, .tgz"),
         (["--list", "--json"], "--json would have no effect"),
         (["--resume", "/absent"], "/absent does not exist"),
@@ -147,7 +147,7 @@ def test_marks_of_a_resumed_bundle(
     commands = {"reads": f"cat {tmp_path}/settings", "waits": f"cd {tmp_path}; test -e go || sleep 30; cat settings"}
     tables = [f"[{name}]\ntitle = ''\nseconds = 0.5\ncommands = ['{text}']\n" for name, text in commands.items()]
     (tmp_path / "items.toml").write_text("".join(tables))
-    first = run("--items", "items.toml", "--item", "reads", "--item", "waits")
+    first = run("--item-file", "items.toml", "--item", "reads", "--item", "waits")
     assert first.exit_code == 3, first.output
     [path] = (tmp_path / "results/bundle").iterdir()
     [key] = (tmp_path / "state/rollbook/bundle-keys").iterdir()

@@ -102,7 +102,7 @@ def parse_time(value: dt.datetime | str | None, now: dt.datetime) -> dt.datetime
 def make_request(
     hosts: Sequence[Host],
     *,
-    ids: Sequence[str] = (),
+    items: Sequence[str] = (),
     tags: Sequence[str] = (),
     skip: Sequence[str] = (),
     item_files: Sequence[Path] = (),
@@ -117,11 +117,11 @@ def make_request(
     if window.since and window.until and window.since >= window.until:
         raise UsageError("the time window is empty: --since is not before --until")
     known: list[Item] = [*catalogue(), *(item for file in item_files for item in load(file))]
-    chosen = select(known, ids=ids, tags=tags, skip=skip)
+    chosen = select(known, ids=items, tags=tags, skip=skip)
     more = [command_item(number, command) for number, command in enumerate(commands, 1)]
-    items = sorted([*chosen, *more], key=lambda item: item.priority)
+    ordered = sorted([*chosen, *more], key=lambda item: item.priority)
     names = [f"{host.user}@{host.name}" if host.user else host.name for host in hosts]
-    return Request(nodes=names, items=items, window=window, limits=limits or Limits())
+    return Request(nodes=names, items=ordered, window=window, limits=limits or Limits())
 
 
 def resume_request(directory: BundleDirectory, commands: Sequence[str] = ()) -> Request:
@@ -163,7 +163,7 @@ async def take_bundle_async(hosts: str | Sequence[str] = (), **options: Unpack[B
     files = options.get("item_files", ())
     request = make_request(
         requested,
-        ids=as_list(options.get("items", ())),
+        items=as_list(options.get("items", ())),
         tags=as_list(options.get("tags", ())),
         skip=as_list(options.get("skip", ())),
         item_files=[Path(file) for file in ([files] if isinstance(files, str | Path) else files)],
