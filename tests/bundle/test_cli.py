@@ -254,6 +254,22 @@ def test_progress_on_a_terminal(tmp_path: Path) -> None:
     assert b"1 items" in shown
 
 
+@pytest.mark.parametrize("interface", ["command line", "Python"])
+def test_context_of_kubectl(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interface: str) -> None:
+    """The option of `--via kube` names the context that is read for the cluster, with any transport."""
+    kubectl, log = tmp_path / "bin" / "kubectl", tmp_path / "calls"
+    kubectl.parent.mkdir()
+    kubectl.write_text(f'#!/bin/sh\necho "$@" >> {log}\nexit 1\n')
+    kubectl.chmod(0o755)
+    monkeypatch.setenv("PATH", str(kubectl.parent), prepend=os.pathsep)
+    if interface == "Python":
+        rollbook.take_bundle("n1", via="local", items="os", output=tmp_path, kube_context="lab")
+    else:
+        assert run("--item", "os", "--kube-context", "lab").exit_code == 0
+    assert "lab" in log.read_text()
+    assert "current-context" not in log.read_text()
+
+
 def test_python_api(tmp_path: Path) -> None:
     """`take_bundle` returns path, summary and findings."""
     bundle = rollbook.take_bundle("n1", via="local", items="os", output=tmp_path)

@@ -222,7 +222,12 @@ def test_requests_are_valid_for_the_archive_only(s3: S3) -> None:
 
 @pytest.mark.parametrize(
     ("more", "fanout", "timeout"),
-    [([], 16, 900), (["--max-workers", "5"], 5, 900), (["--fanout", "70", "--timeout", "80"], 70, 80)],
+    [
+        ([], 16, 900),
+        (["--max-workers", "5"], 5, 900),
+        (["--fanout", "70", "--timeout", "80"], 70, 80),
+        (["--max-workers", "5", "--fanout", "70"], 70, 900),  # one option with two names: the last one counts
+    ],
 )
 def test_flags_of_the_hyperpod_collector(
     collect: Collect, monkeypatch: pytest.MonkeyPatch, more: list[str], fanout: int, timeout: float

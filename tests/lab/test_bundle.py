@@ -129,7 +129,7 @@ def test_nodes_with_different_faults(lab: Lab, kubernetes: KubeRecord, tmp_path:
     done = subprocess.run(
         over_ssh(lab, "bundle", [host.name for host in lab.hosts], "-o", str(output), "--item-file",
                   str(tmp_path / "items.toml"), "--command", "printf '%s\\n' 'a  \"b\"' | tr a c", "--timeout", "120",
-                  "--kubectl-context", "lab"),
+                  "--kube-context", "lab"),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 3, done.stderr

@@ -7,7 +7,7 @@ import datetime as dt
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import msgspec
 
@@ -33,7 +33,8 @@ from rollbook.errors import UsageError
 from rollbook.hosts import Host
 from rollbook.records.findings import Findings
 from rollbook.records.signing import try_key
-from rollbook.transports.routing import Options, fallback_route, route
+from rollbook.transports.registry import AUTO, options_of
+from rollbook.transports.routing import Options, fallback_route, route, usable_options
 
 __all__ = [
     "Bundle",
@@ -67,8 +68,8 @@ class BundleOptions(TransportOptions, total=False):
     `skip` select items by id and tag, `item_files` are TOML files with more items, `commands` are shell commands to
     run. `since` and `until` limit logs to a time window. `limits` are those of a node and of the run. `sign` is an ssh
     key for the manifest, `fanout` the number of nodes read in parallel (default: 64). `obfuscate` is the file for the
-    map of names and addresses that are replaced, `kubectl_context` the context of kubectl to read, and `once=False`
-    leaves out what is read once for the cluster.
+    map of names and addresses that are replaced, and `once=False` leaves out what is read once for the cluster.
+    `kube_context` is the context of kubectl that is read for the cluster, with any transport.
     """
 
     output: Path | str
@@ -82,7 +83,6 @@ class BundleOptions(TransportOptions, total=False):
     limits: Limits
     sign: Path | str | None
     obfuscate: Path | str | None
-    kubectl_context: str
     once: bool
     fanout: int
 
@@ -159,6 +159,7 @@ async def take_bundle_async(hosts: str | Sequence[str] = (), **options: Unpack[B
     `RecordError` if the bundle cannot be written.
     """
     transport = {"timeout": TIMEOUT, **transport_keywords(options, BundleOptions)}
+    context = _kube_context(transport)
     requested, reach = hosts_of(hosts), Options.of(**transport)
     files = options.get("item_files", ())
     request = make_request(
@@ -182,11 +183,20 @@ async def take_bundle_async(hosts: str | Sequence[str] = (), **options: Unpack[B
         request,
         requested,
         Reach(route(reach), fallback_route(reach), reach.timeout, check_fanout(options.get("fanout", 64))),
-        cluster=ClusterOptions.of(reach, enabled=options.get("once", True), context=options.get("kubectl_context", "")),
+        cluster=ClusterOptions.of(reach, enabled=options.get("once", True), context=context),
         names=Path(names) if (names := options.get("obfuscate")) else None,
         sign=Path(key) if key else None,
         archive=output if archive_suffix(output) else None,
     )
+
+
+def _kube_context(transport: dict[str, Any]) -> str:
+    """The context of kubectl to read, which is left among the options of a transport only if it is one of its own."""
+    if not (given := transport.get("kube_context")):
+        return ""
+    if "kube_context" not in usable_options(transport.get("via", AUTO), transport.get("fallback")):
+        del transport["kube_context"]
+    return str(options_of("kube")["kube_context"].validate(given))
 
 
 def take_bundle(hosts: str | Sequence[str] = (), **options: Unpack[BundleOptions]) -> Bundle:
