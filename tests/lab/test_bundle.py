@@ -197,7 +197,9 @@ def test_killed_over_ssh(lab: Lab, tmp_path: Path, victim: str, read: int) -> No
         "".join(f"[{name}]\ntitle = ''\ncommands = ['sleep 0.3; seq 20000; echo {name}']\n" for name in names)
     )
     chosen = [word for name in names for word in ("--item", name)]
-    argv = over_ssh(lab, "bundle", [host.name], "-o", str(tmp_path), "--item-file", str(tmp_path / "items.toml"), *chosen)
+    argv = over_ssh(
+        lab, "bundle", [host.name], "-o", str(tmp_path), "--item-file", str(tmp_path / "items.toml"), *chosen
+    )
 
     def items_read() -> int:
         return sum(path.read_bytes().count(b'{"item":') for path in tmp_path.glob("bundle/*/nodes/*/state.jsonl"))

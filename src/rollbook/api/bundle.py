@@ -80,7 +80,7 @@ class BundleOptions(TransportOptions, total=False):
     commands: str | Sequence[str]
     since: dt.datetime | str | None
     until: dt.datetime | str | None
-    limits: Limits
+    limits: Limits | None
     sign: Path | str | None
     obfuscate: Path | str | None
     once: bool

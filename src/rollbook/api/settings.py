@@ -25,7 +25,16 @@ from rollbook.records import signing
 from rollbook.records.labels import Group, Label
 from rollbook.transports.routing import Options
 
-__all__ = ["LONGEST", "SHORTEST", "RecordingOptions", "Settings", "check_interval", "in_group", "preflight", "settings_of"]
+__all__ = [
+    "LONGEST",
+    "SHORTEST",
+    "RecordingOptions",
+    "Settings",
+    "check_interval",
+    "in_group",
+    "preflight",
+    "settings_of",
+]
 
 ROOM = 64 << 20  # bytes that must be free before a recording starts
 SHORTEST, LONGEST = 0.1, 86400.0  # seconds between samples

@@ -38,9 +38,10 @@ class ClusterOptions:
     def of(
         cls, transport: Options, *, enabled: bool = True, context: str = "", seconds: float = kubernetes.SECONDS
     ) -> Self:
-        """The clusters of the nodes, as the options of their transport name them; `context` is that of kubectl, with any transport.
+        """The clusters of the nodes, as the options of their transport name them.
 
-        A context that is named is read without a look at its nodes. `seconds` is the time for all queries of kubectl.
+        `context` is that of kubectl, with any transport. A context that is named is read without a look at its nodes.
+        `seconds` is the time for all queries of kubectl.
         """
         given = transport.given
         kubectl = Kubectl(context or given.get("kube_context", ""), given.get("kubeconfig", ""))
