@@ -91,6 +91,8 @@ def test_invalid_types(tmp_path: Path, kind: str) -> None:
         (lambda: rollbook.record(sign="nowhere"), "cannot sign with nowhere"),
         (lambda: rollbook.record(results_dir="a\0b"), "results_dir .* cannot contain a NUL"),
         (lambda: rollbook.take_bundle(item_files=["a\0b"]), "item_files .* cannot contain a NUL"),
+        (lambda: rollbook.take_bundle(start_timeout=0), "start_timeout must be at least 1 second, not 0"),
+        (lambda: rollbook.take_bundle(kubectl_timeout=float("nan")), "kubectl_timeout must be at least 1 second"),
         (lambda: rollbook.list_records("a\0b"), "results_dir .* cannot contain a NUL"),
         (lambda: rollbook.list_records(".", limit=-1), "the limit must be a number of records"),
         (lambda: rollbook.record(intervall=1), "unknown option 'intervall'; did you mean interval?"),  # type: ignore[call-arg]
@@ -106,6 +108,18 @@ def test_invalid_arguments(
     with pytest.raises(RollbookError, match=message):
         call()
     assert not list(tmp_path.glob("results/*/*"))
+
+
+def test_timeouts_of_an_issue_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are those of `--start-timeout` and `--kubectl-timeout`."""
+    used: dict[str, object] = {}
+
+    async def collect(*arguments: object, **options: object) -> None:
+        used.update(reach=arguments[3], cluster=options["cluster"])
+
+    monkeypatch.setattr("rollbook.api.bundle.run_bundle", collect)
+    rollbook.take_bundle(items="os", output=tmp_path, start_timeout=7, kubectl_timeout=8)
+    assert (used["reach"].start_timeout, used["cluster"].kubectl_seconds) == (7, 8)  # type: ignore[attr-defined]
 
 
 MISSING: list[Callable[[str], object]] = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ from rollbook.bundle.collect import CollectOptions, Reach, collect
 from rollbook.bundle.directory import BundleDirectory
 from rollbook.bundle.finish import finish
 from rollbook.bundle.items import Item, catalogue, command_item, load, select
+from rollbook.bundle.kubernetes import SECONDS as KUBECTL_SECONDS
 from rollbook.bundle.once import ClusterOptions
 from rollbook.bundle.reading import archive_suffix
 from rollbook.bundle.request import Limits, Request
@@ -69,7 +71,8 @@ class BundleOptions(TransportOptions, total=False):
     run. `since` and `until` limit logs to a time window. `limits` are those of a node and of the run. `sign` is an ssh
     key for the manifest, `fanout` the number of nodes read in parallel (default: 64). `obfuscate` is the file for the
     map of names and addresses that are replaced, and `once=False` leaves out what is read once for the cluster.
-    `kube_context` is the context of kubectl that is read for the cluster, with any transport.
+    `kube_context` is the context of kubectl that is read for the cluster, with any transport. `start_timeout` is the
+    time for the first answer of a node in seconds (default: `timeout`), `kubectl_timeout` that for all kubectl calls.
     """
 
     output: Path | str
@@ -83,6 +86,8 @@ class BundleOptions(TransportOptions, total=False):
     limits: Limits | None
     sign: Path | str | None
     obfuscate: Path | str | None
+    start_timeout: float | None
+    kubectl_timeout: float
     once: bool
     fanout: int
 
@@ -159,7 +164,11 @@ async def take_bundle_async(hosts: str | Sequence[str] = (), **options: Unpack[B
     `RecordError` if the bundle cannot be written.
     """
     transport = {"timeout": TIMEOUT, **transport_keywords(options, BundleOptions)}
-    context = _kube_context(transport)
+    context, kubectl = _kube_context(transport), options.get("kubectl_timeout", KUBECTL_SECONDS)
+    start = options.get("start_timeout")
+    for name, seconds in (("start_timeout", start), ("kubectl_timeout", kubectl)):
+        if seconds is not None and not 1 <= seconds < math.inf:
+            raise UsageError(f"{name} must be at least 1 second, not {seconds}")
     requested, reach = hosts_of(hosts), Options.of(**transport)
     files = options.get("item_files", ())
     request = make_request(
@@ -182,8 +191,8 @@ async def take_bundle_async(hosts: str | Sequence[str] = (), **options: Unpack[B
         directory,
         request,
         requested,
-        Reach(route(reach), fallback_route(reach), reach.timeout, check_fanout(options.get("fanout", 64))),
-        cluster=ClusterOptions.of(reach, enabled=options.get("once", True), context=context),
+        Reach(route(reach), fallback_route(reach), reach.timeout, check_fanout(options.get("fanout", 64)), start),
+        cluster=ClusterOptions.of(reach, enabled=options.get("once", True), context=context, seconds=kubectl),
         names=Path(names) if (names := options.get("obfuscate")) else None,
         sign=Path(key) if key else None,
         archive=output if archive_suffix(output) else None,
