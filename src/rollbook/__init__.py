@@ -7,7 +7,7 @@
     mark(name)                       start a phase, from inside a command that `run` runs
     take_bundle(...)                 collect an issue report from every node; take_bundle_async in an event loop
     upload_bundle(bundle, to)        upload an issue report to S3
-    open_record(path)                open a record for reading
+    open_record(path)                open a record for reading, by its path, name or time, or as `latest`
     list_records(results_dir)        the records of a results directory, newest first
     find_record(text)                the record that a name, a time or `latest` means
     query(record, sql)               run SQL over it

@@ -25,6 +25,8 @@ from rollbook.api.running import run as run
 from rollbook.api.snapshot import snapshot as snapshot
 from rollbook.api.snapshot import snapshot_async as snapshot_async
 from rollbook.aws.objects import Uploaded as Uploaded
+from rollbook.bundle.request import Limits as Limits
+from rollbook.bundle.summary import BundleSummary as BundleSummary
 from rollbook.bundle.upload import upload_bundle as upload_bundle
 from rollbook.checks.verify import Problem as Problem
 from rollbook.checks.verify import Verified as Verified

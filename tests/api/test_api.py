@@ -89,6 +89,15 @@ def test_invalid_types(tmp_path: Path, kind: str) -> None:
         (lambda: rollbook.open_record("nowhere"), "nowhere does not exist"),
         (lambda: rollbook.recover("nowhere"), "no journal|no raw|nowhere"),
         (lambda: rollbook.record(sign="nowhere"), "cannot sign with nowhere"),
+        (lambda: rollbook.record(results_dir="a\0b"), "results_dir .* cannot contain a NUL"),
+        (lambda: rollbook.take_bundle(item_files=["a\0b"]), "item_files .* cannot contain a NUL"),
+        (lambda: rollbook.take_bundle(start_timeout=0), "start_timeout must be at least 1 second, not 0"),
+        (lambda: rollbook.take_bundle(kubectl_timeout=float("nan")), "kubectl_timeout must be at least 1 second"),
+        (lambda: rollbook.list_records("a\0b"), "results_dir .* cannot contain a NUL"),
+        (lambda: rollbook.list_records(".", limit=-1), "the limit must be a number of records"),
+        (lambda: rollbook.record(intervall=1), "unknown option 'intervall'; did you mean interval?"),  # type: ignore[call-arg]
+        (lambda: rollbook.snapshot(ssh_usr="x"), "unknown option 'ssh_usr'; did you mean ssh_user?"),  # type: ignore[call-arg]
+        (lambda: rollbook.take_bundle(xyzzy=1), "unknown option 'xyzzy'$"),  # type: ignore[call-arg]
     ],
 )
 def test_invalid_arguments(
@@ -99,6 +108,101 @@ def test_invalid_arguments(
     with pytest.raises(RollbookError, match=message):
         call()
     assert not list(tmp_path.glob("results/*/*"))
+
+
+def test_timeouts_of_an_issue_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are those of `--start-timeout` and `--kubectl-timeout`."""
+    used: dict[str, object] = {}
+
+    async def collect(*arguments: object, **options: object) -> None:
+        used.update(reach=arguments[3], cluster=options["cluster"])
+
+    monkeypatch.setattr("rollbook.api.bundle.run_bundle", collect)
+    rollbook.take_bundle(items="os", output=tmp_path, start_timeout=7, kubectl_timeout=8)
+    assert (used["reach"].start_timeout, used["cluster"].kubectl_seconds) == (7, 8)  # type: ignore[attr-defined]
+
+
+MISSING: list[Callable[[str], object]] = [
+    rollbook.open_record,
+    rollbook.check,
+    rollbook.verify,
+    rollbook.describe,
+    rollbook.write_report,
+    rollbook.diff,
+    rollbook.find_record,
+    lambda record: rollbook.diff(f"{record}:host"),
+    lambda record: rollbook.query(record, "SELECT 1"),
+    lambda record: rollbook.export(record, "out"),
+    lambda record: rollbook.compare(record, record),
+]
+"""The functions that read a record."""
+
+
+@pytest.mark.parametrize("record", ["nowhere", "./nowhere", "latest"])
+@pytest.mark.parametrize("call", MISSING)
+def test_missing_record(
+    call: Callable[[str], object], record: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each function raises the same class."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RecordError, match=r"nowhere does not exist|no records in results yet"):
+        call(record)
+
+
+@pytest.mark.parametrize("call", MISSING)
+def test_impossible_paths(call: Callable[[str], object]) -> None:
+    """A path with a NUL character is a bad value, and a number is the wrong type."""
+    with pytest.raises(UsageError, match="cannot contain a NUL character"):
+        call("a\0b")
+    if getattr(call, "__name__", "") != "<lambda>":  # which make a text of it
+        with pytest.raises(TypeError, match=r"must be .*a path or a string.*, not int"):
+            call(3)  # type: ignore[arg-type]
+
+
+def test_records_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions accept what the commands accept: a path, a name, the start of a time, or `latest`."""
+    monkeypatch.chdir(tmp_path)
+    with rollbook.record(interval=0, report=False, name="base") as recording:
+        pass
+    for text in ("base", recording.path.name[:8], f"record/{recording.path.name}", "latest"):
+        assert rollbook.open_record(text).path.resolve() == recording.path
+        assert rollbook.query(text, "SELECT 1 AS one") == [{"one": 1}]
+        assert not rollbook.verify(text).problems
+        assert rollbook.check(text, baseline=text).outcomes
+        assert rollbook.export(text, tmp_path / "exported" / text, "csv", "hosts")
+        assert rollbook.describe(text)
+        assert not rollbook.diff(text, text).differs
+        assert rollbook.diff(f"{text}:{recording.record.hosts.start[0].name}").hosts
+        assert rollbook.write_report(text, "page.html") == Path("page.html")
+    with pytest.raises(RecordError, match="base does not exist"):
+        rollbook.open_record(Path("base"))
+    with pytest.raises(UsageError, match="the name of the record is empty"):
+        rollbook.open_record("")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: rollbook.list_records(".", limit="x"), "limit must be an integer, not str"),  # type: ignore[arg-type]
+        (lambda: rollbook.record(interval="1"), "interval must be a number, not str"),  # type: ignore[arg-type]
+        (lambda: rollbook.record(share=1), "share must be True or False, not int"),  # type: ignore[arg-type]
+        (lambda: rollbook.run(["true"], type=3), "type must be a string, not int"),  # type: ignore[arg-type]
+        (lambda: rollbook.snapshot(3), "hosts must be a string or a list of strings"),  # type: ignore[arg-type]
+        (lambda: rollbook.snapshot(timeout="1"), "timeout must be a number"),  # type: ignore[arg-type]
+        (lambda: rollbook.snapshot(sources=[3]), "sources must be a string or a list"),  # type: ignore[list-item]
+        (lambda: rollbook.snapshot(ssh_user=3), "ssh_user must be a string or None"),  # type: ignore[arg-type]
+        (lambda: rollbook.execute("true", fanout=1.5), "fanout must be an integer"),  # type: ignore[arg-type]
+        (lambda: rollbook.take_bundle(limits=3), "limits must be Limits or None"),  # type: ignore[arg-type]
+        (lambda: rollbook.query("x", 3), "sql must be a string"),  # type: ignore[arg-type]
+        (lambda: rollbook.mark(3), "name must be a string"),  # type: ignore[arg-type]
+    ],
+)
+def test_wrong_types(call: Callable[[], object], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An argument of the wrong type is a `TypeError` that names it, before anything is written."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TypeError, match=message):
+        call()
+    assert not list(tmp_path.iterdir())
 
 
 def test_bare_string_is_one_item(tmp_path: Path) -> None:

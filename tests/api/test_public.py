@@ -22,9 +22,9 @@ from rollbook.api.settings import RecordingOptions, Settings
 
 PUBLIC = {
     "rollbook": """
-        AgentFailed AwsDenied AwsError AwsUnstable Bundle Busy CannotRun CannotTell CommandResult Comparison Coverage
-        Diff Execution Finding Findings
-        HostListError HostResult NoHostReached NotApplicable ParseError Problem ProtocolError Record RecordError
+        AgentFailed AwsDenied AwsError AwsUnstable Bundle BundleSummary Busy CannotRun CannotTell CommandResult
+        Comparison Coverage Diff Execution Finding Findings
+        HostListError HostResult Limits NoHostReached NotApplicable ParseError Problem ProtocolError Record RecordError
         RecordList RecordSummary Recording Refused RollbookError Snapshot TimedOut TransportError Unreachable Uploaded
         UsageError Verified __version__ check compare describe diff execute execute_async export find_record
         list_records mark open_record query record recover run snapshot snapshot_async take_bundle
@@ -65,6 +65,66 @@ def test_result_types_are_public() -> None:
             for part in (returned, *typing.get_args(returned)):
                 if getattr(part, "__module__", "").startswith("rollbook."):
                     missing |= {part.__name__}.difference(names)
+    assert not missing
+
+
+PARTS = {
+    "Change": "Diff, Finding",
+    "Clock": "HostResult",
+    "ClusterInformation": "Snapshot",
+    "Cost": "HostResult",
+    "Difference": "Finding",
+    "EvidenceLine": "Finding",
+    "FactChanges": "Comparison",
+    "Group": "RecordSummary",
+    "GroupSummary": "Findings",
+    "ItemResult": "BundleSummary",
+    "NodeResult": "BundleSummary",
+    "ReadingStatus": "HostResult",
+    "Row": "Comparison",
+    "RuleResult": "Findings",
+    "SideSummary": "Comparison",
+    "Signature": "Verified",
+    "Silenced": "Finding",
+    "Window": "BundleSummary",
+}
+"""Types that are not exported, and the results in which they are found: only parts of documents, which users read field
+by field and never create. The schemas in docs/reference describe them."""
+
+
+def rollbook_types(hint: object) -> set[str]:
+    """The names of the types of Rollbook in an annotation."""
+    nested = set().union(*map(rollbook_types, typing.get_args(hint)))
+    own = isinstance(hint, type) and hint.__module__.startswith("rollbook.") and not typing.is_typeddict(hint)
+    return nested | {hint.__name__} if own and isinstance(hint, type) else nested
+
+
+def test_types_of_fields_are_public() -> None:
+    """Each type of a field or property of an exported result can be imported, or is listed as a part of that result."""
+    names, parts = PUBLIC["rollbook"].split(), dict[str, set[str]]()
+    for name in names:
+        result = getattr(rollbook, name)
+        if isinstance(result, type) and not is_exception(result) and result is not rollbook.Recording:
+            hints = [hint for field, hint in typing.get_type_hints(result).items() if not field.startswith("_")]
+            for field, member in inspect.getmembers(result, lambda one: isinstance(one, property)):
+                if not field.startswith("_"):
+                    hints.append(typing.get_type_hints(member.fget)["return"])
+            for part in set().union(*map(rollbook_types, hints)).difference(names):
+                parts.setdefault(part, set()).add(name)
+    assert {part: ", ".join(sorted(results)) for part, results in parts.items()} == PARTS
+
+
+def test_types_of_arguments_are_public() -> None:
+    """Each type of Rollbook that an argument may have can be imported from `rollbook`."""
+    names, missing = PUBLIC["rollbook"].split(), set()
+    for name in names:
+        function = getattr(rollbook, name)
+        if inspect.isfunction(function):
+            hints = typing.get_type_hints(function)
+            del hints["return"]
+            for options in typing.get_args(hints.get("options")):
+                hints |= typing.get_type_hints(options)
+            missing |= set().union(*map(rollbook_types, hints.values())).difference(names)
     assert not missing
 
 

@@ -65,7 +65,7 @@ def test_list_and_dry_run_collect_nothing(run: Run, tmp_path: Path) -> None:
         (["--since", "yesterday-ish"], "is not a time"),
         (["--since", "1h", "--until", "2h"], "time window is empty"),
         (["--node-limit", "lots"], "is not a size"),
-        (["--items", "nothing.toml"], "does not exist"),
+        (["--item-file", "nothing.toml"], "does not exist"),
         (["--output", "case.zip"], "cannot write case.zip: the name of an archive ends in .tar.zst, .tar.gz, .tgz"),
         (["--list", "--json"], "--json would have no effect"),
         (["--resume", "/absent"], "/absent does not exist"),
@@ -150,7 +150,7 @@ def test_marks_of_a_resumed_bundle(
     commands = {"reads": f"cat {tmp_path}/settings", "waits": f"cd {tmp_path}; test -e go || sleep 30; cat settings"}
     tables = [f"[{name}]\ntitle = ''\nseconds = 0.5\ncommands = ['{text}']\n" for name, text in commands.items()]
     (tmp_path / "items.toml").write_text("".join(tables))
-    first = run("--items", "items.toml", "--item", "reads", "--item", "waits")
+    first = run("--item-file", "items.toml", "--item", "reads", "--item", "waits")
     assert first.exit_code == 3, first.output
     [path] = (tmp_path / "results/bundle").iterdir()
     [key] = (tmp_path / "state/rollbook/bundle-keys").iterdir()
@@ -246,6 +246,22 @@ def test_progress_on_a_terminal(tmp_path: Path) -> None:
     assert process.returncode == 0, shown
     assert b"0 of 1 host" in shown
     assert b"1 items" in shown
+
+
+@pytest.mark.parametrize("interface", ["command line", "Python"])
+def test_context_of_kubectl(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interface: str) -> None:
+    """The option of `--via kube` names the context that is read for the cluster, with any transport."""
+    kubectl, log = tmp_path / "bin" / "kubectl", tmp_path / "calls"
+    kubectl.parent.mkdir()
+    kubectl.write_text(f'#!/bin/sh\necho "$@" >> {log}\nexit 1\n')
+    kubectl.chmod(0o755)
+    monkeypatch.setenv("PATH", str(kubectl.parent), prepend=os.pathsep)
+    if interface == "Python":
+        rollbook.take_bundle("n1", via="local", items="os", output=tmp_path, kube_context="lab")
+    else:
+        assert run("--item", "os", "--kube-context", "lab").exit_code == 0
+    assert "lab" in log.read_text()
+    assert "current-context" not in log.read_text()
 
 
 def test_python_api(tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def test_large_archives_in_parts(collect: Collect, s3: S3, tmp_path: Path, monke
     write_items(tmp_path, 11 << 20)
     with watched() as watch:
         nodes = [Node(FIRST, environment=watch.environment)]
-        report = collect(nodes, "--items", "items.toml", "--item", "large")
+        report = collect(nodes, "--item-file", "items.toml", "--item", "large")
     assert report.done.exit_code == 0, report.done.output
     assert report.deliveries == [("presigned", "")]
     assert len(watch.addresses) == report.summary["results"][0]["archive"]["parts"] == 3
@@ -193,7 +193,7 @@ def test_refused_part(collect: Collect, s3: S3, tmp_path: Path, monkeypatch: pyt
         return re.sub(rb"(partNumber=2.*X-Amz-Signature=)....", rb"\g<1>0000", orders(grant, seconds))
 
     monkeypatch.setattr(delivery, "_put_orders", broken)
-    report = collect([Node(FIRST, environment=NO_CREDENTIALS)], "--items", "items.toml", "--item", "large")
+    report = collect([Node(FIRST, environment=NO_CREDENTIALS)], "--item-file", "items.toml", "--item", "large")
     assert report.done.exit_code == 0, report.done.output
     assert report.deliveries == [("session", "S3 answers 403 SignatureDoesNotMatch")]
     assert not s3.client().list_multipart_uploads(Bucket=BUCKET).get("Uploads")
@@ -222,7 +222,12 @@ def test_requests_are_valid_for_the_archive_only(s3: S3) -> None:
 
 @pytest.mark.parametrize(
     ("more", "fanout", "timeout"),
-    [([], 16, 900), (["--max-workers", "5"], 5, 900), (["--fanout", "70", "--timeout", "80"], 70, 80)],
+    [
+        ([], 16, 900),
+        (["--max-workers", "5"], 5, 900),
+        (["--fanout", "70", "--timeout", "80"], 70, 80),
+        (["--max-workers", "5", "--fanout", "70"], 70, 900),  # one option with two names: the last one counts
+    ],
 )
 def test_flags_of_the_hyperpod_collector(
     collect: Collect, monkeypatch: pytest.MonkeyPatch, more: list[str], fanout: int, timeout: float
@@ -378,7 +383,7 @@ def test_ctrl_c_during_an_upload(s3: S3, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(Bucket, "_call", interrupt)
     monkeypatch.setattr(Bucket.__init__, "__kwdefaults__", {"part": 5 << 20})
     write_items(tmp_path, 21 << 20)
-    argv = ["bundle", "--via", "local", "--items", "items.toml", "--item", "large", "--no-once"]
+    argv = ["bundle", "--via", "local", "--item-file", "items.toml", "--item", "large", "--no-once"]
     argv += ["--upload", f"s3://{BUCKET}/interrupted", "--s3-endpoint-url", s3.endpoint]
     done = CliRunner().invoke(cli, argv)
     assert part.is_set()

@@ -118,7 +118,7 @@ def test_failing_calls(tmp_path: Path, operation: str, error: tuple[str, str], i
         pytest.param(
             "KUBECONFIG",
             "/nowhere",
-            "kubectl has no current context; name one with --kubectl-context",
+            "kubectl has no current context; name one with --kube-context",
             marks=needs_kubectl,
         ),
     ],

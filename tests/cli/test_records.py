@@ -443,7 +443,7 @@ def test_numbers_in_variables(there: Path, rollbook: Rollbook, monkeypatch: pyte
     monkeypatch.setenv("ROLLBOOK_INTERVAL", "abc")
     assert rollbook("config") == (2, "", "rollbook: ROLLBOOK_INTERVAL must be a number, not 'abc'\n")
     monkeypatch.setenv("ROLLBOOK_INTERVAL", "0.01")
-    assert "86400.0 (from ROLLBOOK_INTERVAL)" in rollbook("run", "--", "true").err
+    assert "not 0.01 (from ROLLBOOK_INTERVAL)" in rollbook("run", "--", "true").err
 
 
 def test_a_project_file_of_another_user_is_not_used(

@@ -176,6 +176,19 @@ def test_no_series_and_no_hosts(tmp_path: Path) -> None:
     assert cluster["total_memory_bytes"] == 2 * 64 * 1024**3
 
 
+@pytest.mark.parametrize("configured", [False, True])
+def test_interval_of_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configured: bool) -> None:
+    """Facts are read at start and end, and no samples, as with `interval=0` in Python; nothing is pushed."""
+    monkeypatch.setenv("ROLLBOOK_PUSH", "http://localhost:1")
+    if configured:
+        monkeypatch.setenv("ROLLBOOK_INTERVAL", "0")
+    chosen = [] if configured else ["--interval", "0"]
+    done = run(tmp_path, "true", options=["--results-dir", "out", "--no-report", *chosen])
+    assert done.returncode == 0, done.stderr
+    hosts = only_record(tmp_path).hosts
+    assert [len(hosts.start), len(hosts.end), len(hosts.series)] == [1, 1, 0]
+
+
 BAD = [
     (SERIES, ["no-such-program"], "no such program"),
     (SERIES, ["/etc/passwd"], "is not executable"),
@@ -190,8 +203,14 @@ BAD = [
     (SERIES, ["./no-interpreter"], "cannot run ./no-interpreter"),
     *(
         ([*SERIES, "--timeseries-interval", word], ["touch", "ran"], "--timeseries-interval")
-        for word in ("nan", "inf", "0", "0.09", "-1", "86401", "soon")
+        for word in ("nan", "inf", "0.09", "-1", "86401", "soon")
     ),
+    (
+        [*SERIES, "--interval", "0.05"],
+        ["touch", "ran"],
+        "the interval must be 0.1 to 86400 seconds, or 0 for snapshots only, not 0.05",
+    ),
+    ([*SERIES, "--push", "http://localhost:1", "--interval", "0"], ["touch", "ran"], "there is nothing to push"),
     ([*SERIES, "--max-timeseries-samples", "-1"], ["touch", "ran"], "--max-timeseries-samples"),
     ([*SERIES, "--client-host-memory-in-gb", "nan"], ["touch", "ran"], "--client-host-memory-in-gb"),
     ([*SERIES, "--timeout", "nan"], ["touch", "ran"], "--timeout"),

@@ -127,9 +127,9 @@ def test_nodes_with_different_faults(lab: Lab, kubernetes: KubeRecord, tmp_path:
     (tmp_path / "items.toml").write_text(ITEMS)
     output = tmp_path / "results"
     done = subprocess.run(
-        over_ssh(lab, "bundle", [host.name for host in lab.hosts], "-o", str(output), "--items",
+        over_ssh(lab, "bundle", [host.name for host in lab.hosts], "-o", str(output), "--item-file",
                   str(tmp_path / "items.toml"), "--command", "printf '%s\\n' 'a  \"b\"' | tr a c", "--timeout", "120",
-                  "--kubectl-context", "lab"),
+                  "--kube-context", "lab"),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 3, done.stderr
@@ -197,7 +197,9 @@ def test_killed_over_ssh(lab: Lab, tmp_path: Path, victim: str, read: int) -> No
         "".join(f"[{name}]\ntitle = ''\ncommands = ['sleep 0.3; seq 20000; echo {name}']\n" for name in names)
     )
     chosen = [word for name in names for word in ("--item", name)]
-    argv = over_ssh(lab, "bundle", [host.name], "-o", str(tmp_path), "--items", str(tmp_path / "items.toml"), *chosen)
+    argv = over_ssh(
+        lab, "bundle", [host.name], "-o", str(tmp_path), "--item-file", str(tmp_path / "items.toml"), *chosen
+    )
 
     def items_read() -> int:
         return sum(path.read_bytes().count(b'{"item":') for path in tmp_path.glob("bundle/*/nodes/*/state.jsonl"))
@@ -256,7 +258,7 @@ def test_dropped_node_is_resumed(lab: Lab, tmp_path: Path) -> None:
     host = lab.hosts[0]
     host.overlay({"/etc/lab-drop": ""})
     (tmp_path / "items.toml").write_text(ITEMS)
-    more = ["--items", str(tmp_path / "items.toml"), "--tag", "system", "--item", "lab-drop", "--item", "packages"]
+    more = ["--item-file", str(tmp_path / "items.toml"), "--tag", "system", "--item", "lab-drop", "--item", "packages"]
     argv = over_ssh(lab, "bundle", [host.name], "-o", str(tmp_path), *more)
     assert subprocess.run(argv, capture_output=True, check=False).returncode == 3
     [path] = (tmp_path / "bundle").iterdir()
@@ -281,7 +283,7 @@ def test_hung_file_system(lab: Lab, tmp_path: Path) -> None:
         '[stuck]\ntitle = "a file that hangs"\npaths = ["/mnt/hang/file"]\nseconds = 1\npriority = 1\n'
     )
     argv = over_ssh(
-        lab, "bundle", [host.name], "-o", str(tmp_path), "--items", str(tmp_path / "items.toml"), "--item", "stuck",
+        lab, "bundle", [host.name], "-o", str(tmp_path), "--item-file", str(tmp_path / "items.toml"), "--item", "stuck",
         "--item", "os", "--timeout", "60",
     )  # fmt: skip
     done = subprocess.run(argv, capture_output=True, text=True, check=False)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import msgspec
 
@@ -26,6 +27,7 @@ from rollbook.bundle.collect import TIMEOUT, CollectOptions, Reach, collect
 from rollbook.bundle.directory import BundleDirectory
 from rollbook.bundle.finish import finish
 from rollbook.bundle.items import Item, catalogue, command_item, load, select
+from rollbook.bundle.kubernetes import SECONDS as KUBECTL_SECONDS
 from rollbook.bundle.reading import archive_suffix
 from rollbook.bundle.request import Limits, Request
 from rollbook.bundle.summary import BundleSummary, Window
@@ -34,7 +36,8 @@ from rollbook.hosts import Host
 from rollbook.records.findings import Findings
 from rollbook.records.signing import try_key
 from rollbook.transports.base import FANOUT
-from rollbook.transports.routing import Options, fallback_route, route
+from rollbook.transports.registry import AUTO, options_of
+from rollbook.transports.routing import Options, fallback_route, route, usable_options
 
 __all__ = [
     "Bundle",
@@ -67,8 +70,9 @@ class BundleOptions(TransportOptions, total=False):
     `skip` select items by id and tag, `item_files` are TOML files with more items, `commands` are shell commands to
     run. `since` and `until` limit logs to a time window. `limits` are those of a node and of the run. `sign` is an ssh
     key for the manifest, `fanout` the number of nodes read in parallel (default: 64). `obfuscate` is the file for the
-    map of names and addresses that are replaced, `kubectl_context` the context of kubectl to read, and `once=False`
-    leaves out what is read once for the cluster.
+    map of names and addresses that are replaced, and `once=False` leaves out what is read once for the cluster.
+    `kube_context` is the context of kubectl that is read for the cluster, with any transport. `start_timeout` is the
+    time for the first answer of a node in seconds (default: `timeout`), `kubectl_timeout` that for all kubectl calls.
     """
 
     output: Path | str
@@ -79,10 +83,11 @@ class BundleOptions(TransportOptions, total=False):
     commands: str | Sequence[str]
     since: dt.datetime | str | None
     until: dt.datetime | str | None
-    limits: Limits
+    limits: Limits | None
     sign: Path | str | None
     obfuscate: Path | str | None
-    kubectl_context: str
+    start_timeout: float | None
+    kubectl_timeout: float
     once: bool
     fanout: int
 
@@ -102,7 +107,7 @@ def parse_time(value: dt.datetime | str | None, now: dt.datetime) -> dt.datetime
 def make_request(
     hosts: Sequence[Host],
     *,
-    ids: Sequence[str] = (),
+    items: Sequence[str] = (),
     tags: Sequence[str] = (),
     skip: Sequence[str] = (),
     item_files: Sequence[Path] = (),
@@ -117,11 +122,11 @@ def make_request(
     if window.since and window.until and window.since >= window.until:
         raise UsageError("the time window is empty: --since is not before --until")
     known: list[Item] = [*catalogue(), *(item for file in item_files for item in load(file))]
-    chosen = select(known, ids=ids, tags=tags, skip=skip)
+    chosen = select(known, ids=items, tags=tags, skip=skip)
     more = [command_item(number, command) for number, command in enumerate(commands, 1)]
-    items = sorted([*chosen, *more], key=lambda item: item.priority)
+    ordered = sorted([*chosen, *more], key=lambda item: item.priority)
     names = [f"{host.user}@{host.name}" if host.user else host.name for host in hosts]
-    return Request(nodes=names, items=items, window=window, limits=limits or Limits())
+    return Request(nodes=names, items=ordered, window=window, limits=limits or Limits())
 
 
 def resume_request(directory: BundleDirectory, commands: Sequence[str] = ()) -> Request:
@@ -159,11 +164,16 @@ async def take_bundle_async(hosts: str | Sequence[str] = (), **options: Unpack[B
     `RecordError` if the bundle cannot be written.
     """
     transport = {"timeout": TIMEOUT, **transport_keywords(options, BundleOptions)}
+    context, kubectl = _kube_context(transport), options.get("kubectl_timeout", KUBECTL_SECONDS)
+    start = options.get("start_timeout")
+    for name, seconds in (("start_timeout", start), ("kubectl_timeout", kubectl)):
+        if seconds is not None and not 1 <= seconds < math.inf:
+            raise UsageError(f"{name} must be at least 1 second, not {seconds}")
     requested, reach = hosts_of(hosts), Options.of(**transport)
     files = options.get("item_files", ())
     request = make_request(
         requested,
-        ids=as_list(options.get("items", ())),
+        items=as_list(options.get("items", ())),
         tags=as_list(options.get("tags", ())),
         skip=as_list(options.get("skip", ())),
         item_files=[Path(file) for file in ([files] if isinstance(files, str | Path) else files)],
@@ -181,12 +191,21 @@ async def take_bundle_async(hosts: str | Sequence[str] = (), **options: Unpack[B
         directory,
         request,
         requested,
-        Reach(route(reach), fallback_route(reach), reach.timeout, check_fanout(options.get("fanout", FANOUT))),
-        cluster=ClusterOptions.of(reach, enabled=options.get("once", True), context=options.get("kubectl_context", "")),
+        Reach(route(reach), fallback_route(reach), reach.timeout, check_fanout(options.get("fanout", FANOUT)), start),
+        cluster=ClusterOptions.of(reach, enabled=options.get("once", True), context=context, seconds=kubectl),
         names=Path(names) if (names := options.get("obfuscate")) else None,
         sign=Path(key) if key else None,
         archive=output if archive_suffix(output) else None,
     )
+
+
+def _kube_context(transport: dict[str, Any]) -> str:
+    """The context of kubectl to read, which is left among the options of a transport only if it is one of its own."""
+    if not (given := transport.get("kube_context")):
+        return ""
+    if "kube_context" not in usable_options(transport.get("via", AUTO), transport.get("fallback")):
+        del transport["kube_context"]
+    return str(options_of("kube")["kube_context"].validate(given))
 
 
 def take_bundle(hosts: str | Sequence[str] = (), **options: Unpack[BundleOptions]) -> Bundle:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rollbook.api.arguments import check_arguments
+from rollbook.api.listing import record_path
 from rollbook.bundle.reading import is_bundle
 from rollbook.bundle.rules import rules as bundle_rules
 from rollbook.checks import engine
@@ -34,10 +36,11 @@ def find_rule(name: str) -> Rule:
     return next((one for one in bundle_rules() if one.id == name), None) or engine.rule(name)
 
 
+@check_arguments
 def check(record: Path | str, *, baseline: Path | str | None = None) -> Findings:
     """Apply every rule to a record or a snapshot file, also against a `baseline` if given; worst outcome first."""
-    other = None if baseline is None else run_data_of(Path(baseline))
-    return engine.check(run_data_of(Path(record), baseline=other))
+    other = None if baseline is None else run_data_of(record_path(baseline))
+    return engine.check(run_data_of(record_path(record), baseline=other))
 
 
 def check_results(
@@ -53,12 +56,13 @@ def check_results(
     return judge_tree(path, rounds.load(round_name), silences, **options) if is_results_tree(path) else None
 
 
+@check_arguments
 def verify(record: Path | str, allowed_signers: Path | str | None = None) -> Verified:
     """Compare a record with its manifest; `problems` is empty if every file is unchanged.
 
     With a file of allowed signers (ssh-keygen(1)), a record that none of them signed has a problem.
     """
-    return verify_record(locate_record(Path(record)), None if allowed_signers is None else Path(allowed_signers))
+    return verify_record(locate_record(record_path(record)), None if allowed_signers is None else Path(allowed_signers))
 
 
 def run_data_of(path: Path, **options: Any) -> RunData:

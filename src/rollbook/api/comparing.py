@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from rollbook.api.arguments import check_arguments
 from rollbook.api.finish import open_record
 from rollbook.api.listing import find_group, find_record, summaries
 from rollbook.comparison.model import Comparison
@@ -24,6 +25,7 @@ SideLike = Record | Path | str | Sequence[Record | Path | str]
 """A record or its path, a group of repeats by name or id, a directory of records, or a list of records."""
 
 
+@check_arguments
 def compare(*sides: SideLike, results_dir: Path | str = "results", phase: str = "", floor: float = FLOOR) -> Comparison:
     """Compare runs or groups of repeated runs; all further sides are compared with the first.
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from rollbook.api.arguments import check_arguments
 from rollbook.api.checking import run_data_of
+from rollbook.api.listing import record_path
 from rollbook.checks.changes import changes, changes_during_run, unread_sources
 from rollbook.checks.run_data import RunData
 from rollbook.errors import UsageError
@@ -38,20 +41,21 @@ class Diff(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schema",
         return bool(self.only_before or self.only_after or any(self.hosts.values()))
 
 
+@check_arguments
 def diff(record: Path | str, other: Path | str | None = None, *, volatile: bool = False) -> Diff:
     """Compare two records or snapshot files, or one host in each: `"RECORD:HOST"`.
 
     Without `other`, compare start and end of the run. `volatile` includes counters, gauges and other changing values.
-    Raises `UsageError` if there is nothing to compare.
+    Raises `RecordError` if a record does not exist, and `UsageError` if there is nothing to compare.
     """
     before, after = str(record), None if other is None else str(other)
-    old, one = _open(before)
-    if after is None:
+    old, one = _open(record)
+    if other is None or after is None:
         if not old.end:
             raise UsageError(f"{before} has no end to compare its start with; give two records")
         sides, names = (_picked(old.start, one), _picked(old.end, one)), (f"start of {before}", f"end of {before}")
     else:
-        new, two = _open(after)
+        new, two = _open(other)
         if one and two and one != two:
             ((first,), (second,)) = _picked(old.start, one), _picked(new.start, two)
             found = list(changes(first, second, volatile=volatile, one_host=False))
@@ -80,14 +84,12 @@ def diff(record: Path | str, other: Path | str | None = None, *, volatile: bool 
     )
 
 
-def _open(text: str) -> tuple[RunData, str | None]:
+def _open(record: Path | str) -> tuple[RunData, str | None]:
     """A record, and the host in it if one is given; the name of a directory may contain a colon."""
-    if Path(text).exists():
-        return run_data_of(Path(text)), None
-    path, colon, host = text.rpartition(":")
-    if not colon:
-        raise UsageError(f"{text} does not exist")
-    return run_data_of(Path(path)), host
+    path, colon, host = str(record).rpartition(":")
+    if not colon or os.path.lexists(record):
+        return run_data_of(record_path(record)), None
+    return run_data_of(record_path(path if isinstance(record, str) else Path(path))), host
 
 
 def _picked(hosts: Sequence[HostResult], name: str | None) -> list[HostResult]:

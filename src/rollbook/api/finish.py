@@ -20,6 +20,8 @@ from typing import Any
 from rollbook import adapters, times
 from rollbook.adapters.argv import storable_text
 from rollbook.adapters.base import Ran
+from rollbook.api.arguments import check_arguments
+from rollbook.api.listing import record_path
 from rollbook.errors import RecordError, UsageError
 from rollbook.files import remove_leftovers, write_file
 from rollbook.journal.history import clock_notes
@@ -47,13 +49,15 @@ MAX_SAMPLES = 20_000  # of all hosts, up to which MLPerf Storage's timeseries.js
 MAX_DECLARED = 1e6  # hosts, and GiB of memory of each
 
 
+@check_arguments
 def open_record(path: Path | str) -> Record:
     """Open a record for reading, or the only record in a results directory.
 
+    `path` may also be a name, a time or `latest`, as for `find_record`.
     An unfinished record is finished first if it belongs to the current user; otherwise `RecordError` is raised, because
     reading the records of others never writes.
     """
-    path = locate_record(Path(path))
+    path = locate_record(record_path(path))
     if not is_unfinished(path):
         return Record.open(path)
     owner = path.stat().st_uid
@@ -79,6 +83,7 @@ def finish(path: Path | str, *, drop_raw: bool = False, report: bool = True, sig
         return _finish(path, drop_raw=drop_raw, report=report, sign=sign)
 
 
+@check_arguments
 def recover(path: Path | str, *, sign: Path | str | None = None) -> Record:
     """Finish a record whose collector died, or rebuild any record from its journal; see `finish`."""
     return finish(path, sign=sign)

@@ -6,13 +6,14 @@ import errno
 import itertools
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import get_args
 
 import msgspec
 
 from rollbook.adapters.argv import storable_text
+from rollbook.api.arguments import check_arguments
 from rollbook.api.options import as_list
 from rollbook.errors import RecordError, UsageError
 from rollbook.journal.entries import segment_files
@@ -21,7 +22,7 @@ from rollbook.journal.state import is_recording, is_unfinished
 from rollbook.records.locate import RUN_DOCUMENT, result_directory
 from rollbook.records.summary import RecordList, RecordSummary, State, Verdict, bare_summary, read_summary, start_of
 
-__all__ = ["find_group", "find_record", "list_records", "no_records", "summaries", "summary_of"]
+__all__ = ["find_group", "find_record", "list_records", "no_records", "record_path", "summaries", "summary_of"]
 
 LATEST = "latest"
 VERDICTS = (*get_args(Verdict), *get_args(State), "CLOSED", "OPEN", "INVALID")
@@ -30,6 +31,7 @@ PARTS = ("hosts.json", "manifest.json", RUN_DOCUMENT)
 """A directory with one of these, or with a journal, is a record, however damaged."""
 
 
+@check_arguments
 def list_records(
     results_dir: Path | str = "results",
     *,
@@ -46,6 +48,8 @@ def list_records(
     `verdict` their verdict or state, `name` their name; they must have all of the `tags`. Raises `RecordError` if the
     directory cannot be read, and `UsageError` for a verdict that does not exist.
     """
+    if limit < 0:
+        raise UsageError(f"the limit must be a number of records, or 0 for all, not {limit}")
     if verdict and verdict not in VERDICTS:
         raise UsageError(f"{verdict!r} is not a verdict or state; these are: {', '.join(VERDICTS)}")
     results, tags = Path(results_dir), as_list(tags or ())
@@ -72,27 +76,42 @@ def summaries(results: Path) -> Iterator[RecordSummary]:
     return map(summary_of, _record_paths(results))
 
 
-def find_record(text: str, results_dir: Path | str = "results") -> Path:
+@check_arguments
+def find_record(text: Path | str, results_dir: Path | str = "results") -> Path:
     """The record that a text means: an existing path, `latest`, or the start of a name, time or `type/time`.
 
     `latest` is the newest record that is not being recorded and not broken. A name that is written completely takes
-    precedence over longer names. Raises `UsageError` if several records match, with the candidates, or none does.
+    precedence over longer names. Raises `RecordError` if no record matches, and `UsageError` with the candidates if
+    several do.
     """
     if os.path.lexists(text):
         return Path(text)
-    results = Path(results_dir)
+    text, results = os.fspath(text), Path(results_dir)
+    if not text:
+        raise UsageError("the name of the record is empty")
     if text == LATEST:
         found = summaries(results) if results.exists() else iter(())
         newest = next((one for one in found if one.state in ("complete", "unfinished")), None)
         if newest is None:
-            raise UsageError(no_records(results))
+            raise RecordError(no_records(results))
         return Path(newest.path)
     matching = _matching(text, results) if results.is_dir() else []
     if len(matching) > 1:
         raise UsageError(f"{text} is ambiguous; it could be\n{_candidates(matching)}")
     if not matching:
-        raise UsageError(f"{text} does not exist, and no record in {results} has a name or time that starts with it")
+        raise RecordError(f"{text} does not exist, and no record in {results} has a name or time that starts with it")
     return Path(matching[0].path)
+
+
+def record_path(record: Path | str, results_dir: Path | str | Callable[[], Path] = "results") -> Path:
+    """The path of the record that an argument means: a text may also be a name, a time or `latest`.
+
+    A `Path`, and a text that starts like one, are paths even if nothing is there; opening them explains that. The
+    results directory is looked up only for a name. Raises the errors of `find_record`.
+    """
+    if not isinstance(record, str) or os.path.lexists(record) or record.startswith((".", "/", "~")):
+        return Path(record)
+    return find_record(record, results_dir() if callable(results_dir) else results_dir)
 
 
 def no_records(results: Path) -> str:

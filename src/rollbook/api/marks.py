@@ -12,4 +12,6 @@ def mark(name: str) -> None:
 
     Raises `UsageError` outside a run and for a bad name, `RecordError` if the recorder is gone or does not answer.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"name must be a string, not {type(name).__name__}")
     send_mark(name)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
+from rollbook.api.arguments import check_argument, check_keywords
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, parse_hosts
 
@@ -19,6 +22,7 @@ __all__ = [
 ]
 
 MAX_FANOUT = 4096  # hosts contacted in parallel
+GENERAL = ("via", "fallback", "timeout")  # the options of every transport
 
 
 class TransportOptions(TypedDict, total=False):
@@ -59,9 +63,26 @@ class TransportOptions(TypedDict, total=False):
 
 
 def transport_keywords(options: Mapping[str, Any], keywords: type) -> dict[str, Any]:
-    """The options of the transport among those of a function, also of plug-ins; `keywords` declares the function's."""
+    """The options of the transport among those of a function, also of plug-ins; `keywords` declares the function's.
+
+    Raises `TypeError` for an option of the wrong type, and `UsageError` for one that does not exist.
+    """
     own = keywords.__annotations__.keys() - TransportOptions.__annotations__.keys()
-    return {name: value for name, value in options.items() if name not in own}
+    check_keywords({name: value for name, value in options.items() if name in {*own, *GENERAL}}, keywords)
+    transport = {name: value for name, value in options.items() if name not in own}
+    for name in transport.keys() - TransportOptions.__annotations__.keys():
+        from rollbook.transports.routing import usable_options  # noqa: PLC0415 - the option is of a plug-in, or unknown
+
+        usable = usable_options(options.get("via", "auto"), options.get("fallback"))
+        if name not in usable:
+            known = {*own, *TransportOptions.__annotations__, *usable}
+            close = difflib.get_close_matches(name, known, n=1)
+            raise UsageError(f"unknown option {name!r}{f'; did you mean {close[0]}?' if close else ''}")
+    for name, value in transport.items():
+        # A path is accepted for a text, and None is the default of each option.
+        if name not in GENERAL and value is not None and not isinstance(value, os.PathLike):
+            check_keywords({name: value}, keywords)
+    return transport
 
 
 def as_list(words: str | Sequence[str]) -> list[str]:
@@ -71,6 +92,7 @@ def as_list(words: str | Sequence[str]) -> list[str]:
 
 def hosts_of(hosts: str | Sequence[str]) -> list[Host]:
     """The hosts of a nodeset, or of several; without any, this machine."""
+    check_argument("hosts", hosts, str | Sequence[str])
     return parse_hosts(as_list(hosts))
 
 

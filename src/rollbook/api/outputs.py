@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rollbook.api.arguments import check_arguments
 from rollbook.api.checking import check_results, run_data_of
 from rollbook.api.finish import open_record
+from rollbook.api.listing import record_path
 from rollbook.api.options import as_list
 from rollbook.errors import RecordError, UsageError
 from rollbook.exports.files import FORMATS
@@ -29,6 +31,7 @@ __all__ = ["EXPORT_FORMATS", "describe", "export", "query", "write_report"]
 EXPORT_FORMATS = (*FORMATS, "timeseries", "openmetrics", "mlpstorage")
 
 
+@check_arguments
 def query(record: Record | Path | str, sql: str) -> list[dict[str, Any]]:
     """The rows of one SELECT over a record, with the tables and views of `rollbook query`.
 
@@ -41,6 +44,7 @@ def query(record: Record | Path | str, sql: str) -> list[dict[str, Any]]:
         return list(store.dicts(store.query(connection, sql)))
 
 
+@check_arguments
 def export(
     record: Record | Path | str,
     output: Path | str,
@@ -74,6 +78,7 @@ def export(
     return [path]
 
 
+@check_arguments
 def write_report(record: Record | Path | str, output: Path | str | None = None) -> Path:
     """Write the page of a record as one HTML file, by default `report.html` in the record; returns the file.
 
@@ -83,6 +88,8 @@ def write_report(record: Record | Path | str, output: Path | str | None = None) 
     """
     from rollbook.report import write_report as write  # noqa: PLC0415 - most readers do not need the page
 
+    if not isinstance(record, Record):
+        record = record_path(record)
     if not isinstance(record, Record) and (found := check_results(record)):
         if output is None:
             raise UsageError(f"{record} is a results directory: name the file to write with -o")
@@ -106,6 +113,7 @@ def write_report(record: Record | Path | str, output: Path | str | None = None) 
     return path
 
 
+@check_arguments
 def describe(record: Path | str, product: Path | str | None = None) -> str:
     """The MLPerf Storage description of the recorded system, as YAML, from a record or a snapshot file.
 
@@ -113,7 +121,8 @@ def describe(record: Path | str, product: Path | str | None = None) -> str:
     """
     from rollbook.mlperf.describe import draft, text_of  # noqa: PLC0415 - most readers do not need it
 
-    return text_of(draft(run_data_of(Path(record)), run_data_of(Path(product)) if product else None), Path(record))
+    path, other = record_path(record), record_path(product) if product else None
+    return text_of(draft(run_data_of(path), run_data_of(other) if other else None), path)
 
 
 def _run(record: Record | Path | str) -> Record:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol, Unpack
 
 from rollbook.adapters import load
+from rollbook.api.arguments import check_keywords
 from rollbook.api.options import require_no_event_loop
 from rollbook.api.recording import Recording, in_thread
 from rollbook.api.settings import RecordingOptions, Settings, settings_of
@@ -62,6 +63,7 @@ def run(argv: Sequence[Argument], hosts: str | Sequence[str] = (), **options: Un
     `RecordingOptions`. Raises `UsageError` for values that cannot be used.
     """
     require_no_event_loop("rollbook.run", "await asyncio.to_thread(rollbook.run, ...)")
+    check_keywords(options, RecordingOptions)
     options.setdefault("type", "generic")
     load(options["type"])
     settings = settings_of(hosts, **options)

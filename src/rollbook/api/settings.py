@@ -26,7 +26,16 @@ from rollbook.records.labels import Group, Label
 from rollbook.transports.base import FANOUT
 from rollbook.transports.routing import Options
 
-__all__ = ["LONGEST", "SHORTEST", "RecordingOptions", "Settings", "in_group", "preflight", "settings_of"]
+__all__ = [
+    "LONGEST",
+    "SHORTEST",
+    "RecordingOptions",
+    "Settings",
+    "check_interval",
+    "in_group",
+    "preflight",
+    "settings_of",
+]
 
 ROOM = 64 << 20  # bytes that must be free before a recording starts
 SHORTEST, LONGEST = 0.1, 86400.0  # seconds between samples
@@ -134,9 +143,17 @@ def preflight(settings: Settings) -> None:
         _check_push(settings)
 
 
+def check_interval(seconds: float | None) -> None:
+    """Raise `UsageError` for a time between samples that is neither possible nor 0 for none."""
+    if seconds and not SHORTEST <= seconds <= LONGEST:
+        raise UsageError(
+            f"the interval must be {SHORTEST} to {LONGEST:.0f} seconds, or 0 for snapshots only, not {seconds:g}"
+        )
+
+
 def _check_values(settings: Settings) -> None:
     """Raise `UsageError` for values that no recording can have."""
-    interval = settings.interval
+    check_interval(settings.interval)
     check_fanout(settings.fanout)
     if not 0 < settings.host_budget < math.inf:
         raise UsageError(f"host_budget must be positive, not {settings.host_budget}")
@@ -144,8 +161,6 @@ def _check_values(settings: Settings) -> None:
         raise UsageError(
             f"{settings.type!r} is not a type of record: only letters, digits, '.', '_' and '-' are allowed"
         )
-    if interval and not SHORTEST <= interval <= LONGEST:
-        raise UsageError(f"the interval must be {SHORTEST} to {LONGEST:.0f} seconds, or 0 for snapshots only")
     if settings.max_samples == 1 or settings.max_samples < 0:
         raise UsageError(
             "max_samples must be at least 2, because the first and last sample are always kept, or 0 for all"

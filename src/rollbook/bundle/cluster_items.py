@@ -38,9 +38,10 @@ class ClusterOptions:
     def of(
         cls, transport: Options, *, enabled: bool = True, context: str = "", seconds: float = kubernetes.SECONDS
     ) -> Self:
-        """The clusters of the nodes, as the options of their transport name them; `context` is another one of kubectl.
+        """The clusters of the nodes, as the options of their transport name them.
 
-        A context that is named is read without a look at its nodes. `seconds` is the time for all queries of kubectl.
+        `context` is that of kubectl, with any transport. A context that is named is read without a look at its nodes.
+        `seconds` is the time for all queries of kubectl.
         """
         given = transport.given
         kubectl = Kubectl(context or given.get("kube_context", ""), given.get("kubeconfig", ""))
@@ -81,10 +82,10 @@ async def _has_nodes(part: ClusterPart, nodes: Sequence[str], kubectl: Kubectl) 
     """Whether the current context is that of the nodes; if not, or if that is unknown, the reason is not empty."""
     found = await part.output(kubectl.current("get", "nodes", "-o", "name"), VERIFY_SECONDS)
     if "localhost:8080" in found.reason:  # what kubectl tries without any configuration
-        return Output(b"", "absent", "kubectl has no current context; name one with --kubectl-context")
+        return Output(b"", "absent", "kubectl has no current context; name one with --kube-context")
     known = {_short(name.removeprefix("node/")) for name in found.data.decode("utf-8", "replace").split()}
     if not found.reason and known.isdisjoint(_short(node) for node in nodes):
-        reason = "none of the nodes is in the cluster of kubectl's current context; name it with --kubectl-context"
+        reason = "none of the nodes is in the cluster of kubectl's current context; name it with --kube-context"
         return Output(b"", "absent", reason)
     return found
 

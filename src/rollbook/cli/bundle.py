@@ -13,7 +13,6 @@ from typing import Any
 import click
 
 from rollbook.api.bundle import make_request, resume_request, run_bundle
-from rollbook.api.options import MAX_FANOUT
 from rollbook.aws.api import Account
 from rollbook.bundle.archive import require_packer
 from rollbook.bundle.cluster_items import ClusterOptions
@@ -32,7 +31,6 @@ from rollbook.cli.live import run_interruptible
 from rollbook.cli.options import (
     OUTPUT,
     RECORDING,
-    TRANSPORT,
     Command,
     Number,
     is_default,
@@ -163,30 +161,23 @@ class View(ProgressView):
     help="Timeout for all kubectl calls together.",
 )
 @option(
-    "--max-workers",
-    heading=TRANSPORT,
-    type=click.IntRange(1, MAX_FANOUT),
-    metavar="N",
-    help=f"Alias of --fanout [default: {WORKERS} with --s3-path].",
-)
-@option(
-    "--kubectl-context",
-    heading=RECORDING,
-    default="",
-    metavar="NAME",
-    help="kubectl context to read [default: that of --via kube, else the current one if it has one of the nodes].",
-)
-@option(
     "--once/--no-once",
     heading=RECORDING,
     default=True,
     show_default=True,
-    help="Also read Kubernetes, Slurm's controller and the HyperPod service, once, from this machine.",
+    help="Also read Kubernetes, Slurm's controller and the HyperPod service, once, from this machine. Kubernetes is "
+    "that of --kube-context [default: kubectl's current context, if it has one of the nodes].",
 )
 @click.option("--debug", is_flag=True, hidden=True, expose_value=False)  # of the HyperPod collector: without effect
 @click.option("--list", "list_items", is_flag=True, help="List all items.")
 @click.option("--dry-run", is_flag=True, help="Show what would be read from which nodes, and read nothing.")
-@functools.partial(reach_options, timeout=TIMEOUT)
+@functools.partial(
+    reach_options,
+    timeout=TIMEOUT,
+    fanout_alias=["--max-workers"],
+    fanout_note=f"; by default {WORKERS} with --s3-path",
+    shared=["kube_context"],
+)
 @click.pass_context
 def command(
     context: click.Context,
@@ -201,8 +192,7 @@ def command(
     selection: dict[str, Any],
     start_timeout: float | None,
     kubectl_timeout: float,
-    max_workers: int | None,
-    kubectl_context: str,
+    kube_context: str | None,
     once: bool,
     list_items: bool,
     dry_run: bool,
@@ -221,15 +211,14 @@ def command(
     if upload.per_node_to is not None:
         start_timeout = start_timeout or ANSWER
         if is_default("fanout"):
-            max_workers = max_workers or WORKERS
+            reach = dataclasses.replace(reach, fanout=WORKERS)
         if is_default("timeout"):
             reach = dataclasses.replace(reach, options=dataclasses.replace(reach.options, timeout=S3_TIMEOUT))
-    reach = dataclasses.replace(reach, fanout=max_workers or reach.fanout)
     options = BundleOptions(
         output if archive_suffix(output) else None,
         obfuscate,
         sign,
-        ClusterOptions.of(reach.options, enabled=once, context=kubectl_context, seconds=kubectl_timeout),
+        ClusterOptions.of(reach.options, enabled=once, context=kube_context or "", seconds=kubectl_timeout),
         as_json,
         dataclasses.replace(upload, s3=account(upload.s3, reach.options.given)),
         start_timeout,

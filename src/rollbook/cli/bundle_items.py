@@ -23,12 +23,12 @@ __all__ = ["item_options", "print_items", "print_plan", "refuse_selection"]
 
 DEFAULTS = Limits()
 OPTIONS = (
-    option("--item", "ids", heading=RECORDING, multiple=True, metavar="ID", help="Read this item; may be repeated."),
+    option("--item", "items", heading=RECORDING, multiple=True, metavar="ID", help="Read this item; may be repeated."),
     option("--tag", "tags", heading=RECORDING, multiple=True, metavar="TAG",
            help="Read the items with this tag; may be repeated."),
     option("--skip", heading=RECORDING, multiple=True, metavar="ID|TAG",
            help="Skip this item, or the items with this tag; may be repeated."),
-    option("--items", "item_files", heading=RECORDING, multiple=True, metavar="FILE",
+    option("--item-file", "item_files", heading=RECORDING, multiple=True, metavar="FILE",
            type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file with more items."),
     option("--command", "commands", heading=RECORDING, multiple=True, metavar="COMMAND",
            help="Also run this shell command on every node; may be repeated."),
@@ -44,7 +44,7 @@ OPTIONS = (
     option("--run-timeout", heading=RECORDING, type=Number(1), default=DEFAULTS.run_seconds, show_default=True,
            metavar="SECONDS", help="Timeout for all nodes together."),
 )  # fmt: skip
-KEYWORDS = ("ids", "tags", "skip", "item_files", "commands", "since", "until")
+KEYWORDS = ("items", "tags", "skip", "item_files", "commands", "since", "until")
 LIMITS = {"node_limit": "node_bytes", "limit": "run_bytes", "keep_free": "free_bytes", "run_timeout": "run_seconds"}
 
 

@@ -12,7 +12,7 @@ import functools
 import itertools
 import os
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -36,7 +36,7 @@ from rollbook.cli.options import (
 )
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, fold, from_slurm, node_lists, parse_hosts
-from rollbook.transports.base import FANOUT, TIMEOUT, Route
+from rollbook.transports.base import TIMEOUT, Route
 from rollbook.transports.options import Declared
 from rollbook.transports.registry import AUTO, BUILT_IN, options_of, plug_ins
 from rollbook.transports.routing import Options, explain_auto, fallback_route, known_hosts, route, usable_options
@@ -256,8 +256,6 @@ OPTIONS = (
            "for this machine and ssh for the rest."),
     option("--fallback", heading=TRANSPORT, metavar="NAME", shell_complete=_complete_via,
            help="Transport to retry hosts that returned no data, such as ssh."),
-    option("--fanout", heading=TRANSPORT, type=click.IntRange(1, MAX_FANOUT), default=FANOUT, show_default=True,
-           metavar="N", help="Hosts contacted in parallel."),
 )  # fmt: skip
 
 
@@ -283,8 +281,19 @@ def _options(context: click.Context, choice: dict[str, Any], values: dict[str, A
     return Options.of(**choice, **given)
 
 
-def reach_options(command: Callable[..., Any], *, timeout: float = TIMEOUT) -> Callable[..., Any]:
-    """Add the options to a `ReachCommand`, which gets them as one `reach`; `timeout` is the default for each host."""
+def reach_options(
+    command: Callable[..., Any],
+    *,
+    timeout: float = TIMEOUT,
+    fanout_alias: Sequence[str] = (),
+    fanout_note: str = "",
+    shared: Collection[str] = (),
+) -> Callable[..., Any]:
+    """Add the options to a `ReachCommand`, which gets them as one `reach`; `timeout` is the default for each host.
+
+    `fanout_alias` are further names of `--fanout`, `fanout_note` is added to its help. `shared` are options of
+    transports that the command uses as well: it also gets those that were typed, with any transport.
+    """
 
     @functools.wraps(command)
     def with_reach(
@@ -303,6 +312,10 @@ def reach_options(command: Callable[..., Any], *, timeout: float = TIMEOUT) -> C
                 value = rest.pop(param.name)
                 if not is_default(param.name):
                     values[param.name] = value
+        for name in shared:
+            rest[name] = values[name] if is_typed(name) else None
+            if is_typed(name) and name not in usable_options(choice["via"], choice["fallback"]):
+                del values[name]
         if not is_typed("hosts") and is_typed("hostfile"):
             hosts = ()
         if not is_typed("hostfile") and is_typed("hosts"):
@@ -312,6 +325,9 @@ def reach_options(command: Callable[..., Any], *, timeout: float = TIMEOUT) -> C
         reach = Reach((hosts, hostfile, exclude), chosen, fanout, each_excludes=is_typed("exclude"))
         return command(reach=reach, **rest)
 
+    in_parallel = option("--fanout", *fanout_alias, "fanout", heading=TRANSPORT, type=click.IntRange(1, MAX_FANOUT),
+                         default=FANOUT, show_default=True, metavar="N",
+                         help=f"Hosts contacted in parallel{fanout_note}.")  # fmt: skip
     per_host = option("--timeout", heading=TRANSPORT, type=Number(0.1), default=timeout, show_default=True,
                       metavar="SECONDS", help="Per-host timeout.")  # fmt: skip
-    return add_options(with_reach, (*OPTIONS, per_host))
+    return add_options(with_reach, (*OPTIONS, in_parallel, per_host))

@@ -23,7 +23,7 @@ class RecordPath(click.Path):
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path of the record; raises `UsageError` if the name is ambiguous or unknown."""
+        """The path of the record; raises `UsageError` if the name is ambiguous, `RecordError` if it is unknown."""
         del param, ctx
         return find(os.fspath(value))
 
@@ -34,7 +34,7 @@ class BundlePath(RecordPath):
     name = "bundle"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path of the report; raises `UsageError` as for a record, and `RecordError` if it is something else."""
+        """The path of the report; raises the errors of a record, and `RecordError` if it is something else."""
         from rollbook.bundle.reading import archive_suffix, is_bundle  # noqa: PLC0415 - few commands read a bundle
         from rollbook.records.locate import locate_record  # noqa: PLC0415
 
@@ -47,9 +47,7 @@ class BundlePath(RecordPath):
 
 
 def find(text: str) -> Path:
-    """The record that a text means; a text with a slash that matches no record is left to the command to explain."""
-    from rollbook.api.listing import find_record  # noqa: PLC0415 - most commands are given a path
+    """The record that a text means, as for the Python functions, but in the configured results directory."""
+    from rollbook.api.listing import record_path  # noqa: PLC0415 - for completion it is not needed
 
-    if os.path.lexists(text) or text.startswith((".", "/", "~")):
-        return Path(text)
-    return find_record(text, results_directory())
+    return record_path(text, results_directory)

@@ -16,14 +16,14 @@ import click
 from rich.console import Console
 
 from rollbook.api.recording import INTERRUPTED, Recording
-from rollbook.api.settings import LONGEST, SHORTEST, Settings
+from rollbook.api.settings import Settings, check_interval
 from rollbook.api.signals import Signals
 from rollbook.clean import clean
-from rollbook.cli.options import OUTPUT, RECORDING, Number, add_options, option, sign_option
+from rollbook.cli.options import OUTPUT, RECORDING, Number, add_options, is_typed, option, sign_option
 from rollbook.cli.output import ProgressView, coverage_line, print_failures, print_json, stderr
 from rollbook.cli.reach import Reach
 from rollbook.cli.summary import show_failure, show_summary
-from rollbook.errors import ExitCode, NoHostReached
+from rollbook.errors import ExitCode, NoHostReached, UsageError
 from rollbook.hosts import Host, fold
 from rollbook.records.hosts import HasStatus
 from rollbook.records.labels import Label
@@ -38,11 +38,26 @@ share_option = option(
     help="Let other users read the record, if the umask allows it [default: owner only].",
 )
 
+
+class Interval(Number):
+    """The seconds between samples, or 0 for none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number, or a usage error."""
+        seconds = super().convert(value, param, ctx)
+        try:
+            check_interval(seconds)
+        except UsageError as error:
+            self.fail(f"{error}.", param, ctx)
+        return seconds
+
+
 OPTIONS = (
     option("--results-dir", heading=RECORDING, type=click.Path(path_type=Path), default=Settings.results_dir,
            show_default=True, metavar="DIR", help="Directory for records."),
-    option("--interval", "--timeseries-interval", "interval", heading=RECORDING, type=Number(SHORTEST, LONGEST),
-           metavar="SECONDS", help="Time between samples [default: 0.5, doubled as the run grows, at most 32]."),
+    option("--interval", "--timeseries-interval", "interval", heading=RECORDING, type=Interval(),
+           metavar="SECONDS", help="Time between samples; 0: no samples, only facts at start and end [default: 0.5, "
+           "doubled as the run grows, at most 32]."),
     option("--max-samples", "--max-timeseries-samples", "max_samples", heading=RECORDING, type=click.IntRange(0),
            default=Settings.max_samples, show_default=True, metavar="N",
            help="Maximum number of samples per host in the tables; more are merged. 0: unlimited."),
@@ -79,6 +94,8 @@ def recording_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def with_settings(*, name: str, tags: tuple[str, ...], note: str, **rest: Any) -> Any:
         own = {field: rest.pop(field) for field in FIELDS}
+        if own["interval"] == 0 and not is_typed("push"):
+            own["push"] = ""  # a configured server gets what is sampled: nothing
         return command(settings=Settings(**own, label=Label.of(name, tags, note)), **rest)
 
     return add_options(with_settings, OPTIONS)
