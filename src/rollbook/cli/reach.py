@@ -36,7 +36,7 @@ from rollbook.cli.options import (
 )
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, fold, from_slurm, node_lists, parse_hosts
-from rollbook.transports.base import TIMEOUT, Route
+from rollbook.transports.base import FANOUT, TIMEOUT, Route
 from rollbook.transports.options import Declared
 from rollbook.transports.registry import AUTO, BUILT_IN, options_of, plug_ins
 from rollbook.transports.routing import Options, explain_auto, fallback_route, known_hosts, route, usable_options
