@@ -124,7 +124,7 @@ def test_truncated_output_is_marked(run: Rollbook) -> None:
     head, _, text = done.out.partition("\n")
     assert head.endswith("(1 host, truncated)")
     assert text == "y\n" * 512
-    assert "3.9 KiB of output beyond --max-output dropped" in done.err
+    assert "3.88 KiB of output beyond --max-output dropped" in done.err
 
 
 def test_a_command_that_takes_too_long(run: Rollbook) -> None:

@@ -108,11 +108,13 @@ def record(
     during: Callable[[], object] | None = None,
     returning: Sequence[str] = (),
     *,
+    losing: Sequence[str] = (),
     plan: Plan = SHORT_PLAN,
 ) -> dict[str, HostProgress]:
     """Record a series for this many seconds after all hosts are ready; halfway, `during` is called.
 
     If `returning` names hosts, the second half lasts until they were lost and are sampled again, at most two minutes.
+    It does not end before the hosts of `losing` were lost.
     """
 
     async def main(raw: Path) -> None:
@@ -130,6 +132,7 @@ def record(
             if during is not None:
                 since_ns = time.time_ns()
                 during()
+            await until_true(lambda: all(progress()[name].lost_ns > since_ns for name in losing))
             await asyncio.sleep(0 if returning else seconds / 2)
             for _ in range(240 if returning else 0):
                 if have_returned(progress(), returning, since_ns):
