@@ -110,14 +110,21 @@ def _without_lines(code: types.CodeType) -> types.CodeType:
     return code.replace(co_consts=inner, co_linetable=b"")
 
 
+START_PYTHON = (
+    'command -v "$0" >/dev/null || { echo "$0: No such file or directory" >&2; sleep 3; exit 127; }; exec "$0" "$@"'
+)
+
+
 def launched_argv(python: str | None, back: str, script: bytes) -> list[str]:
     """The program a launcher starts on every host: the agent, where to connect `back`, and orders if it cannot.
 
-    `env` starts Python: without it, a missing Python would be a program that cannot be started, and some launchers
-    then give up on all hosts.
+    A shell starts Python: without it, a missing Python would be a program that cannot be started, and some launchers
+    then give up on all hosts. The shell ends after a pause: Open MPI 5 may never end if a process ends at once.
     """
     return [
-        "/usr/bin/env",
+        "/bin/sh",
+        "-c",
+        START_PYTHON,
         python or "python3",
         "-I",
         "-S",
