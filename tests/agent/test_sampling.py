@@ -275,10 +275,12 @@ def test_a_key_frame_on_request(hand: HandAgent) -> None:
     hand.order("source 0 1 4096 300", "read /proc/uptime", "source 1 10 4096 300", "read /proc/loadavg")
     hand.order("sample 4000000000000000000")  # the next beat is far away
     found = []
-    for order in ("mark first", "mark second", "key"):
+    for order in ("mark first", "mark second", "mark third", "key"):
         hand.order(order)
         found.append([sample.source for sample in Unpacker(SOURCES).beat(hand.kind("S").payload, 0, 0)])
-    assert found == [[0, 1], [], [0, 1]]
+    first, *between, requested = found
+    assert first == requested == [0, 1]
+    assert [] in between  # the pid of the agent may make one of them a key frame
 
 
 @pytest.mark.parametrize(

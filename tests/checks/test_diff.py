@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 import rollbook
 from rollbook.cli.diff import command
-from rollbook.errors import UsageError
+from rollbook.errors import RecordError, UsageError
 from rollbook.records.document import Snapshot, encode
 from rollbook.records.record import RecordHosts
 from tests.support.records import Sets, host_results
@@ -141,5 +141,5 @@ def test_invalid_arguments(tmp_path: Path) -> None:
         diff(path)
     with pytest.raises(UsageError, match="no host n7 among n1"):
         diff(f"{path}:n7", path)
-    with pytest.raises(UsageError, match="does not exist"):
+    with pytest.raises(RecordError, match="does not exist"):
         diff("nothing", path)
