@@ -219,7 +219,7 @@ def _unpack(text: str) -> Iterator[tuple[str, str, int]]:
     """The parts of a file with the content of many paths: path, text, and the number of lines before the text."""
     heads = list(HEAD.finditer(text))
     before, at = 0, 0
-    for head, following in zip(heads, [*heads[1:], None], strict=True):
+    for head, following in zip(heads, [*heads, None][1:], strict=True):
         before += text.count("\n", at, head.end() + 1)
         at = min(head.end() + 1, len(text))
         yield head[1], text[at : following.start() if following else len(text)], before
