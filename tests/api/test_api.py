@@ -22,6 +22,7 @@ from rollbook.collect.recorder import Recorder
 from rollbook.errors import RecordError, RollbookError, UsageError
 from rollbook.transports.routing import Options
 from tests.support.commands import ROLLBOOK
+from tests.support.records import was_read
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
@@ -46,7 +47,7 @@ def test_an_exception_in_the_block(tmp_path: Path) -> None:
         rollbook.record(results_dir=tmp_path, interval=0, report=False) as recording,
     ):
         raise ZeroDivisionError
-    assert recording.record.hosts.end[0].status == "complete"
+    assert was_read(recording.record.hosts.end[0])
 
 
 @pytest.mark.parametrize("interval", [0.05, -1.0, float("nan"), 1e9])
@@ -269,7 +270,7 @@ def test_a_recording_is_entered_once(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="entered once"), recording:
         pass
     assert list(tmp_path.glob("*/*")) == [recording.path]
-    assert recording.record.hosts.end[0].status == "complete"
+    assert was_read(recording.record.hosts.end[0])
 
 
 def test_paths_and_bytes_in_a_command(tmp_path: Path) -> None:

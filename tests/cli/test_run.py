@@ -26,7 +26,7 @@ from rollbook.records.document import encode
 from rollbook.records.record import Record, SeriesHost
 from rollbook.testing.lab.processes import living
 from tests.support.commands import ROLLBOOK, Rollbook
-from tests.support.records import is_whole
+from tests.support.records import is_whole, was_read
 from tests.support.waits import until, until_sampled
 
 FACTS = ["--results-dir", "out", "--skip-timeseries", "--no-report"]  # what most of a run takes is left out
@@ -158,7 +158,7 @@ def test_a_signal_reaches_the_command_first(tmp_path: Path, number: signal.Signa
         process.send_signal(number)
         out, err = process.communicate(timeout=90)
     assert (process.returncode, out) == (5, "caught\n"), err
-    assert only_record(tmp_path).hosts.end[0].status == "complete"
+    assert was_read(only_record(tmp_path).hosts.end[0])
 
 
 def test_no_series_and_no_hosts(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_no_series_and_no_hosts(tmp_path: Path) -> None:
     assert run(tmp_path, "true").returncode == 0
     record = only_record(tmp_path)
     assert not record.series_files()
-    assert record.hosts.end[0].status == "complete"
+    assert was_read(record.hosts.end[0])
     declared = ["--skip-cluster-collection", "--client-host-memory-in-gb", "64", "--num-client-hosts", "2"]
     other = tmp_path / "declared"
     other.mkdir()
@@ -505,4 +505,4 @@ def test_a_killed_collector_loses_at_most_what_was_not_flushed(tmp_path: Path) -
     record = Record.open(path)
     assert record.hosts.series[0].samples >= 8
     assert record.hosts.series[0].status == "partial"
-    assert record.hosts.start[0].status == "complete"
+    assert was_read(record.hosts.start[0])

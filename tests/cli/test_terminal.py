@@ -23,7 +23,7 @@ import pytest
 from rollbook.collect import command
 from rollbook.records.record import Record
 from tests.support.commands import MAIN, ROLLBOOK
-from tests.support.records import is_whole
+from tests.support.records import is_whole, was_read
 from tests.support.waits import until, until_sampled
 
 RUN = [*ROLLBOOK, "run", "--results-dir", "out", "--skip-timeseries", "--no-report"]
@@ -106,7 +106,7 @@ def test_signals_reach_the_command(tmp_path: Path, name: str, key: bytes | None)
         os.kill(terminal.pid, signal.Signals[f"SIG{name}"])
     assert terminal.end() == 5
     assert terminal.text.count(b"heard") == 1
-    assert only_record(tmp_path).hosts.end[0].status == "complete"
+    assert was_read(only_record(tmp_path).hosts.end[0])
 
 
 def test_ctrl_c_is_delivered_once_without_a_terminal_on_stdin(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_an_interactive_shell_has_job_control(tmp_path: Path) -> None:
     assert terminal.end() == 9
     assert b"job control" not in terminal.text
     record = only_record(tmp_path)
-    assert record.hosts.end[0].status == "complete"
+    assert was_read(record.hosts.end[0])
     assert (record.path / "stdout.log").read_bytes() == command.NOT_LOGGED
 
 
@@ -250,7 +250,7 @@ def test_a_terminal_that_is_closed(tmp_path: Path) -> None:
     os.close(terminal.fd)
     _, status = os.waitpid(terminal.pid, 0)
     assert os.waitstatus_to_exitcode(status) == 5
-    assert only_record(tmp_path).hosts.end[0].status == "complete"
+    assert was_read(only_record(tmp_path).hosts.end[0])
 
 
 def test_keys_reach_the_command(tmp_path: Path) -> None:
@@ -318,7 +318,7 @@ def test_a_reader_that_goes_away_ends_the_command(tmp_path: Path) -> None:
     assert process.returncode == 128 + signal.SIGPIPE, told
     run = only_record(tmp_path)
     assert run.metadata["exit_code"] == 128 + signal.SIGPIPE
-    assert run.hosts.end[0].status == "complete"
+    assert was_read(run.hosts.end[0])
 
 
 def test_a_child_left_behind_is_not_waited_for(tmp_path: Path) -> None:
@@ -328,4 +328,4 @@ def test_a_child_left_behind_is_not_waited_for(tmp_path: Path) -> None:
     done = subprocess.run(argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
     os.kill(int(done.stdout), signal.SIGKILL)
     assert time.monotonic() - began < 200
-    assert only_record(tmp_path).hosts.end[0].status == "complete"
+    assert was_read(only_record(tmp_path).hosts.end[0])

@@ -78,6 +78,12 @@ def is_whole(host: SeriesHost) -> bool:
     return host.status == "complete" or (not lost and (host.is_sparse or bool(host.gaps)))
 
 
+def was_read(host: HostResult) -> bool:
+    """Whether the facts of a host are whole, except for readings that a busy machine did not finish in time."""
+    late = any(reading.status == "timed-out" for reading in host.readings.values())
+    return host.status == ("partial" if late else "complete")
+
+
 def lost_gaps(host: SeriesHost) -> list[str]:
     """The reasons of all gaps except those in which the machine was too busy to sample."""
     # The last two are before the first and after the last sample; a lost connection has another reason.
