@@ -125,7 +125,7 @@ def test_many_hosts_are_folded(tmp_path: Path) -> None:
     assert len(lines) <= 18
     assert "          unreachable  node[0001-0300]: refused [ssh: connect to host HOST port 22]" in lines
     assert any("Disk write" in line and "652 GiB/s" in line and "node1 0.50 × median" in line for line in lines)
-    assert any(line.startswith("overhead  0.02 CPU s per host, at most 0.02") for line in lines)
+    assert any(line.startswith("overhead  0.016 CPU s per host, at most 0.016") for line in lines)
 
 
 DEGENERATE: dict[str, tuple[dict[str, Any], list[str]]] = {
@@ -139,9 +139,9 @@ DEGENERATE: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"hosts": 3, "lost": dict.fromkeys((1, 2, 3), "no route")},
         ["hosts     0 of 3 hosts complete, 3 unreachable", "          unreachable  node[1-3]: no route"],
     ),
-    "no samples": ({"samples": 0}, ["overhead  0.00 CPU s, 0 B sent; no samples"]),
-    "one sample": ({"samples": 1}, ["overhead  0.00 CPU s, 900 B sent; 1 sample"]),
-    "two samples": ({"samples": 2}, ["overhead  0.00 CPU s, 1.76 KiB sent; 2 samples, 1 s apart"]),
+    "no samples": ({"samples": 0}, ["overhead  0 CPU s, 0 B sent; no samples"]),
+    "one sample": ({"samples": 1}, ["overhead  0.0004 CPU s, 900 B sent; 1 sample"]),
+    "two samples": ({"samples": 2}, ["overhead  0.0008 CPU s, 1.76 KiB sent; 2 samples, 1 s apart"]),
 }
 
 
@@ -165,5 +165,5 @@ def test_a_short_run_has_no_share_of_the_cpus(tmp_path: Path) -> None:
 
 def test_durations() -> None:
     """Short enough to read at a glance."""
-    found = [duration(seconds) for seconds in (0.04, 12.43, 59.97, 185, 7440)]
-    assert found == ["0.0 s", "12.4 s", "1 min 00 s", "3 min 05 s", "2 h 04 min"]
+    found = [duration(seconds) for seconds in (0.04, 12.43, 59.97, 185, 7440, 86_400, 90_061)]
+    assert found == ["0.0 s", "12.4 s", "1 min", "3 min 5 s", "2 h 4 min", "1 d", "1 d 1 h"]

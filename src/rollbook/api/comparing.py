@@ -115,10 +115,10 @@ def _history(sides: Sequence[Side], results: Path) -> dict[str, float]:
         if not same or one.exit_code != 0 or Path(one.path).resolve() in taken:
             continue
         try:
-            run = Record.open(Path(one.path))
+            earlier = Record.open(Path(one.path))
         except RecordError:
             continue
-        for key, value in compared_results(run.metadata):
+        for key, value in compared_results(earlier.metadata):
             values.setdefault(key.name, []).append(value)
         read += 1
         if read == HISTORY:

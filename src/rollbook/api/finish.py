@@ -142,14 +142,14 @@ def _finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pa
         with _step("result directory", document["notes"]):
             document |= _result_directory(path, outcome, args, document)
     directory.write("cluster_info.json", cluster)
-    run, notes = Record(path, json.loads(encode(document)), hosts), document["notes"]
+    record, notes = Record(path, json.loads(encode(document)), hosts), document["notes"]
     if reason := failure_of(path / "raw"):
         notes.append(reason)
     notes += [f"{name} is incomplete: {storable_text(reason)}" for name, reason in found.truncated_logs.items()]
     if found.end_facts is False:
         notes.append("the end facts were skipped at the user's request")
     notes += clock_notes(hosts.series, hosts.clock_steps)
-    _derive_from_tables(run, directory, document, report=report)
+    _derive_from_tables(record, directory, document, report=report)
     if drop_raw:
         with _step("raw", notes):
             _drop(path, found, sealed)
@@ -160,22 +160,22 @@ def _finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pa
     return Record(path, json.loads(encode(document)), hosts)
 
 
-def _derive_from_tables(run: Record, directory: RecordDirectory, document: dict[str, Any], *, report: bool) -> None:
+def _derive_from_tables(record: Record, directory: RecordDirectory, document: dict[str, Any], *, report: bool) -> None:
     """Write all that follows from the tables and add it to the metadata; the tables are opened once."""
     notes, tables = document["notes"], None
     with contextlib.ExitStack() as stack:
         with _step("tables", notes):
-            tables = stack.enter_context(open_tables(run, charts=report))
+            tables = stack.enter_context(open_tables(record, charts=report))
         with _step("statistics per phase", notes):
             document["phase_statistics"] = tables.phase_statistics() if tables else []
         with _step("timeseries.json", notes):
-            document["timeseries_data"] = _small_series(run, directory, notes, tables)
+            document["timeseries_data"] = _small_series(record, directory, notes, tables)
         with _step("checks", notes):
-            document |= _checked(run, tables)
+            document |= _checked(record, tables)
         directory.write("metadata.json", document)
         if report:
             with _step("report.html", notes):
-                _page(Record(run.path, json.loads(encode(document)), run.hosts), tables)
+                _page(Record(record.path, json.loads(encode(document)), record.hosts), tables)
 
 
 def _directory(path: Path, kind: str) -> RecordDirectory:
@@ -279,16 +279,16 @@ def _result_directory(path: Path, outcome: Outcome, args: dict[str, Any], docume
     }
 
 
-def _checked(run: Record, tables: Tables | None) -> dict[str, Any]:
+def _checked(record: Record, tables: Tables | None) -> dict[str, Any]:
     """Write the findings of all rules; returns MLPerf Storage's verdict for its benchmarks, as metadata."""
     from rollbook.checks.engine import check  # noqa: PLC0415 - rules are loaded only when a run is over
     from rollbook.checks.run_data import RunData  # noqa: PLC0415
     from rollbook.mlperf import rounds  # noqa: PLC0415
 
     findings = check(
-        RunData(run.hosts, metadata=run.metadata, path=run.path, mlperf_round=rounds.load(), tables=tables)
+        RunData(record.hosts, metadata=record.metadata, path=record.path, mlperf_round=rounds.load(), tables=tables)
     )
-    write_file(run.path / "findings.json", encode(findings))
+    write_file(record.path / "findings.json", encode(findings))
     return {
         "verification": findings.verdict,
         "verification_text": findings.verdict_text,
@@ -298,28 +298,28 @@ def _checked(run: Record, tables: Tables | None) -> dict[str, Any]:
 
 
 def _small_series(
-    run: Record, directory: RecordDirectory, notes: list[str], tables: Tables | None
+    record: Record, directory: RecordDirectory, notes: list[str], tables: Tables | None
 ) -> dict[str, Any] | None:
     """Write MLPerf Storage's timeseries.json if it is small; returns its metadata entry, None without samples.
 
     If it is not, a note names the command that writes it.
     """
-    sampled = [host for host in run.hosts.series if host.samples]
+    sampled = [host for host in record.hosts.series if host.samples]
     if not sampled:
         return None
     from rollbook.exports.timeseries import write_timeseries  # noqa: PLC0415 - needs DuckDB
 
-    count, path = sum(host.samples for host in sampled) // run.hosts.merged, directory.file("timeseries.json")
+    count, path = sum(host.samples for host in sampled) // record.hosts.merged, directory.file("timeseries.json")
     written = count <= MAX_SAMPLES
     if written:
-        count = write_timeseries(run, path, connection=tables.connection if tables else None)
+        count = write_timeseries(record, path, connection=tables.connection if tables else None)
     else:
-        command = f"rollbook export --format timeseries -o timeseries.json {shlex.quote(str(run.path))}"
+        command = f"rollbook export --format timeseries -o timeseries.json {shlex.quote(str(record.path))}"
         notes.append(f"timeseries.json not written, {count} samples exceed the limit of {MAX_SAMPLES}: {command}")
     return {
         "file": path.name if written else None,
         "num_samples": count,
-        "interval_seconds": (run.hosts.interval_seconds or 0.0) * run.hosts.merged,
+        "interval_seconds": (record.hosts.interval_seconds or 0.0) * record.hosts.merged,
         "hosts_collected": [host.name for host in sampled],
     }
 
@@ -333,7 +333,7 @@ def _drop(path: Path, found: Survey, sealed: Sealed) -> None:
     shutil.rmtree(path / "raw")
 
 
-def _page(run: Record, tables: Tables | None) -> None:
+def _page(record: Record, tables: Tables | None) -> None:
     from rollbook.report import write_report  # noqa: PLC0415 - rich pages are built only when a run is over
 
-    write_report(run, run.path / "report.html", tables=tables)
+    write_report(record, record.path / "report.html", tables=tables)

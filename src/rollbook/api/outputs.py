@@ -37,9 +37,9 @@ def query(record: Record | Path | str, sql: str) -> list[dict[str, Any]]:
 
     Columns must have different names. Raises `UsageError` for SQL that cannot be run; warns if a table was changed.
     """
-    run = _run(record)
-    with store.connect(run, facts=store.wants_facts(sql)) as connection:
-        if changed := changed_tables(connection, run, sql):
+    opened = _opened(record)
+    with store.connect(opened, facts=store.wants_facts(sql)) as connection:
+        if changed := changed_tables(connection, opened, sql):
             warnings.warn(f"tables that do not match the manifest: {', '.join(changed)}", stacklevel=2)
         return list(store.dicts(store.query(connection, sql)))
 
@@ -57,10 +57,10 @@ def export(
     tables or views (default: all tables of the series, rates, hosts, facts, phases, phase_stats, gaps, losses, findings
     and results). Nothing is written into the record itself.
     """
-    run, path = _run(record), Path(output)
-    require_outside(run.path, path)
+    opened, path = _opened(record), Path(output)
+    require_outside(opened.path, path)
     if format in FORMATS:
-        return export_tables(run, format, path, as_list(tables))
+        return export_tables(opened, format, path, as_list(tables))
     if format not in EXPORT_FORMATS:
         raise UsageError(f"unknown format {format!r}; available: {', '.join(EXPORT_FORMATS)}")
     if tables:
@@ -68,13 +68,13 @@ def export(
     if format == "mlpstorage":
         from rollbook.mlperf.export import export_mlpstorage  # noqa: PLC0415 - few exports are for its readers
 
-        return list(export_mlpstorage(run, path))
-    if not any(host.samples for host in run.hosts.series):
-        raise RecordError(f"{run.path} has no samples to write")
+        return list(export_mlpstorage(opened, path))
+    if not any(host.samples for host in opened.hosts.series):
+        raise RecordError(f"{opened.path} has no samples to write")
     if format == "timeseries":
-        write_timeseries(run, path, mode=BY_UMASK)
+        write_timeseries(opened, path, mode=BY_UMASK)
     else:
-        write_openmetrics(run, path)
+        write_openmetrics(opened, path)
     return [path]
 
 
@@ -95,21 +95,21 @@ def write_report(record: Record | Path | str, output: Path | str | None = None) 
             raise UsageError(f"{record} is a results directory: name the file to write with -o")
         write_submission_page(found, Path(output))
         return Path(output)
-    run = _run(record)
-    own = run.path / "report.html"
+    opened = _opened(record)
+    own = opened.path / "report.html"
     path = own if output is None else Path(output)
     in_place = path.resolve() == own.resolve()
     if in_place:
-        require_own(run.path, "write the page elsewhere")
-        if is_signed(run.path):
+        require_own(opened.path, "write the page elsewhere")
+        if is_signed(opened.path):
             raise UsageError(
-                f"{run.path} is signed; replacing its page would invalidate the signature: write the page elsewhere"
+                f"{opened.path} is signed; replacing its page would invalidate the signature: write the page elsewhere"
             )
     else:
-        require_outside(run.path, path)
-    write(run, path, mode=PRIVATE if in_place else BY_UMASK)
-    if in_place and (run.path / "manifest.json").exists():
-        update_manifest(run.path, own.name)
+        require_outside(opened.path, path)
+    write(opened, path, mode=PRIVATE if in_place else BY_UMASK)
+    if in_place and (opened.path / "manifest.json").exists():
+        update_manifest(opened.path, own.name)
     return path
 
 
@@ -125,5 +125,5 @@ def describe(record: Path | str, product: Path | str | None = None) -> str:
     return text_of(draft(run_data_of(path), run_data_of(other) if other else None), path)
 
 
-def _run(record: Record | Path | str) -> Record:
+def _opened(record: Record | Path | str) -> Record:
     return record if isinstance(record, Record) else open_record(record)

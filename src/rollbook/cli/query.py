@@ -115,9 +115,9 @@ def warn_of(problems: Sequence[str]) -> int:
 
 
 def _open(record: str, sql: str) -> duckdb.DuckDBPyConnection:
-    run = open_record(find(record))
-    connection = store.connect(run, facts=store.wants_facts(sql))
-    for name in changed_tables(connection, run, sql):
+    opened = open_record(find(record))
+    connection = store.connect(opened, facts=store.wants_facts(sql))
+    for name in changed_tables(connection, opened, sql):
         stderr().print(f"warning: the table {clean(name)} does not match the manifest; see rollbook verify")
     return connection
 

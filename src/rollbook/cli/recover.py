@@ -23,6 +23,8 @@ def command(record: Path, sign: Path | None) -> None:
     For a record whose collector died, or to rebuild any record with this version. A signed record needs --sign with a
     key to sign it again.
     """
-    run = recover(record, sign=sign)
-    samples = sum(host.samples for host in run.hosts.series)
-    stderr().print(f"{samples} samples recovered; {coverage_line(run.coverage)}; record in {run.path}", soft_wrap=True)
+    recovered = recover(record, sign=sign)
+    samples = sum(host.samples for host in recovered.hosts.series)
+    stderr().print(
+        f"{samples} samples recovered; {coverage_line(recovered.coverage)}; record in {recovered.path}", soft_wrap=True
+    )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rollbook.clean import clean, shorten
 from rollbook.cli.output import coverage_line, text_width, wrapped
-from rollbook.metrics.formatting import amount, times
+from rollbook.metrics.formatting import amount, number, times
 from rollbook.records.results import Result
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ UNIT_ENDS = re.compile(r"_(?:bytes_per_second|samples_per_second|[MG]B_per_secon
 
 
 def duration(seconds: float) -> str:
-    """`0.8 s`, `12.4 s`, `3 min 05 s`, `2 h 04 min`."""
+    """`0.8 s`, `12.4 s`, `3 min 5 s`, `2 h 4 min`, `1 d 1 h`, as on the page."""
     if seconds < 59.95:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02} s"
-    return f"{minutes // 60} h {minutes % 60:02} min"
+    whole = round(seconds)
+    parts = [(whole // 86400, "d"), (whole // 3600 % 24, "h"), (whole // 60 % 60, "min"), (whole % 60, "s")]
+    first = next(at for at, (count, _) in enumerate(parts) if count)
+    return " ".join(f"{count} {unit}" for count, unit in parts[first : first + 2] if count)
 
 
 def show_summary(found: Summary, console: Console) -> None:
@@ -72,8 +72,8 @@ def _command(found: Summary) -> Lines:
     elif command.failed:
         how = f"killed by {command.signal}, " if command.signal else ""
         yield _row("FAILED", f"{how}exit status {command.exit_code} after {duration(found.seconds)}"), "red"
-        for number, line in enumerate(command.stderr):
-            yield _row("" if number else "stderr", line), ""
+        for index, line in enumerate(command.stderr):
+            yield _row("" if index else "stderr", line), ""
     else:
         yield _row("command", f"exit status 0 after {duration(found.seconds)}"), ""
 
@@ -83,9 +83,9 @@ def _results(found: Summary) -> Lines:
     for one in found.results:
         if one.is_main:
             jobs.setdefault(" ".join(filter(None, (one.job, one.host))), []).append(one)
-    for number, (job, results) in enumerate(list(jobs.items())[:MAX_JOBS]):
+    for index, (job, results) in enumerate(list(jobs.items())[:MAX_JOBS]):
         text = ", ".join(map(_result, results[: 2 * MAX_LINES]))
-        yield _row("" if number else "result", f"{job}: {text}" if job else text), "bold"
+        yield _row("" if index else "result", f"{job}: {text}" if job else text), "bold"
     if len(jobs) > MAX_JOBS:
         yield (
             _row("", f"{len(jobs) - MAX_JOBS} more: rollbook query {shlex.quote(_near(found.record))} 'FROM results'"),
@@ -117,9 +117,9 @@ def _table(label: str, rows: Sequence[Sequence[str]], width: int) -> Lines:
     widths = [max(len(row[at]) for row in rows) for at in used]
     while len(used) > 2 and LABEL_WIDTH + sum(widths) + 2 * len(widths) - 2 > width:
         del used[-1], widths[-1]
-    for number, row in enumerate(rows):
+    for index, row in enumerate(rows):
         line = "  ".join(f"{row[at]:<{size}}" for at, size in zip(used, widths, strict=True))
-        yield _row("" if number else label, line.rstrip()), "" if number else "dim"
+        yield _row("" if index else label, line.rstrip()), "" if index else "dim"
 
 
 def _cells(one: MetricSummary) -> list[str]:
@@ -146,8 +146,8 @@ def _phases(found: Summary, width: int) -> Lines:
 
 
 def _outliers(found: Summary) -> Lines:
-    for number, line in enumerate(found.outliers[:MAX_LINES]):
-        yield _row("" if number else "outliers", line), "yellow"
+    for index, line in enumerate(found.outliers[:MAX_LINES]):
+        yield _row("" if index else "outliers", line), "yellow"
     if len(found.outliers) > MAX_LINES:
         yield _row("", f"{len(found.outliers) - MAX_LINES} more"), ""
 
@@ -180,11 +180,11 @@ def _overhead(found: Summary) -> Lines:
     cost = found.overhead
     if cost is None:
         return
-    spent = f"{cost.cpu_seconds:.2f} CPU s"
+    spent = f"{number(cost.cpu_seconds)} CPU s"
     if cost.hosts > 1:
-        spent += f" per host, at most {cost.most_cpu_seconds:.2f}"
+        spent += f" per host, at most {number(cost.most_cpu_seconds)}"
     if cost.most_share is not None:
-        spent += f" ({100 * cost.most_share:.2f} % of {'a host' if cost.hosts > 1 else 'the host'}'s CPUs)"
+        spent += f" ({number(100 * cost.most_share)} % of {'a host' if cost.hosts > 1 else 'the host'}'s CPUs)"
     yield _row("overhead", f"{spent}, {amount(cost.sent_bytes, 'B')} sent{_samples(found)}"), ""
 
 
