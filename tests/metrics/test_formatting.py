@@ -4,20 +4,37 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rollbook.bundle.receive import _missing
 from rollbook.cli.output import size
-from rollbook.metrics.formatting import amount
-
-CASES = json.loads((Path(__file__).parents[1] / "data" / "formatting" / "amounts.json").read_text())
+from rollbook.metrics.formatting import amount, duration, times
 
 
-@pytest.mark.parametrize(("value", "unit", "text"), CASES)
+def cases(name: str) -> list[Any]:
+    """Values and their text in the terminal; the tests of the page read the same cases."""
+    found: list[Any] = json.loads((Path(__file__).parents[1] / "data" / "formatting" / f"{name}.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize(("value", "unit", "text"), cases("amounts"))
 def test_amount(value: float, unit: str, text: str) -> None:
-    """The terminal's text; the tests of the page read the same cases."""
+    """A value with its unit."""
     assert amount(value, unit) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), cases("durations"))
+def test_duration(seconds: float, text: str) -> None:
+    """A length of time."""
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(("ratio", "text"), cases("multiples"))
+def test_multiple(ratio: float, text: str) -> None:
+    """A value as a multiple of the usual one."""
+    assert times(ratio) == text
 
 
 def test_sizes_are_equal_everywhere() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rollbook.cli.summary import duration, show_summary
+from rollbook.cli.summary import show_summary
 from rollbook.records.record import Record
 from rollbook.report.build import build
 from rollbook.report.notebook import record_html
@@ -161,9 +161,3 @@ def test_a_short_run_has_no_share_of_the_cpus(tmp_path: Path) -> None:
     """Starting dominates the cost of a short run: CPU seconds, not a percentage."""
     assert "%" not in next(line for line in printed(record(tmp_path / "a", 1, 10), tmp_path) if "overhead" in line)
     assert "%" in next(line for line in printed(record(tmp_path / "b", 1, 100), tmp_path) if "overhead" in line)
-
-
-def test_durations() -> None:
-    """Short enough to read at a glance."""
-    found = [duration(seconds) for seconds in (0.04, 12.43, 59.97, 185, 7440, 86_400, 90_061)]
-    assert found == ["0.0 s", "12.4 s", "1 min", "3 min 5 s", "2 h 4 min", "1 d", "1 d 1 h"]

@@ -214,7 +214,10 @@ export class ChartCard {
   private label(): string {
     const known = Float64Array.from(this.cells!.mean.filter((value) => !Number.isNaN(value))).sort();
     const middle = known.length ? known[known.length >> 1] : null;
-    const most = known.length ? known[known.length - 1] : null;
+    const most = this.cells!.high.reduce<number | null>(
+      (most, value) => (Number.isNaN(value) || (most !== null && most >= value) ? most : value),
+      null,
+    );
     const { title, unit, hosts } = this.chart;
     return `${title}, ${count(hosts.length, "host")}: median ${amount(middle, unit)}, maximum ${amount(most, unit)}.`;
   }

@@ -40,9 +40,15 @@ export function number(value: number): string {
   return String(Number(value.toFixed(size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2)));
 }
 
+/** A multiple, as the terminal shows it: `0.41 ×`, `9.1 ×`, `27 ×`. */
+export function times(ratio: number): string {
+  return `${ratio.toFixed(ratio < 1 ? 2 : ratio < 10 ? 1 : 0)} ×`;
+}
+
+/** A length of time in its two largest units, as the terminal shows it: `0.25 s`, `12.4 s`, `3 min 5 s`, `1 d 1 h`. */
 export function duration(ms: number): string {
   const seconds = ms / 1000;
-  if (seconds < 60) return `${number(seconds)} s`;
+  if (seconds < 59.95) return `${number(seconds)} s`;
   const whole = Math.round(seconds);
   const parts: [number, string][] = [
     [Math.floor(whole / 86400), "d"],

@@ -37,7 +37,6 @@ export interface Host {
   clock_bound_ms: number | null;
   cpu_share: number | null;
   memory_bytes: number | null;
-  sent_bytes: number | null;
   about: [term: string, text: string][];
 }
 
@@ -124,9 +123,6 @@ export interface Change {
 
 export interface Cost {
   hosts: number;
-  cpu_share: number | null;
-  worst_share: number | null;
-  worst_host: string;
   memory_bytes: number | null;
   sent_bytes: number | null;
 }

@@ -1,7 +1,7 @@
 // The run at a glance: verdict, command, time, hosts, findings, and the overhead of Rollbook.
 
 import { add, button, h, list, table } from "./dom.ts";
-import { amount, clock, count, date, duration, local, moment, number } from "./format.ts";
+import { amount, clock, count, date, duration, local, moment, number, times } from "./format.ts";
 import type { Page, Result } from "./model.ts";
 import type { View } from "./view.ts";
 
@@ -95,14 +95,14 @@ function load(view: View): HTMLElement | null {
       const slowest = at < 0 ? "" : button(one.slowest!, { class: "link" }, () => view.select(at));
       cells.push(
         one.total === undefined ? "" : amount(one.total, one.unit),
-        h("span", {}, slowest, " ", at < 0 ? "" : `${number(one.slowest_ratio!)} × the median`),
+        h("span", {}, slowest, " ", at < 0 ? "" : `${times(one.slowest_ratio!)} the median`),
       );
     }
     return cells;
   });
   const headings = ["", "Mean", "Peak", ...(many ? ["All hosts", "Slowest host"] : [])];
   const title = many ? "Load, per host" : "Load";
-  const shown = table("Mean and peak of metrics that changed", headings, rows);
+  const shown = table("Mean and peak of the main metrics", headings, rows);
   return h("div", { class: "tile", id: "load" }, h("h2", {}, title), h("div", { class: "scroll" }, shown));
 }
 

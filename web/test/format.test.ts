@@ -1,11 +1,15 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { amount, clock, duration, ticks } from "../src/format.ts";
+import { amount, clock, duration, ticks, times } from "../src/format.ts";
+
+/** The cases of the terminal: the page shows the same texts. */
+function cases(name: string): any[] {
+  return JSON.parse(readFileSync(new URL(`../../tests/data/formatting/${name}.json`, import.meta.url), "utf-8"));
+}
 
 const amounts: [value: number | null, unit: string, shown: string][] = [
-  // The cases of the terminal: the page shows the same numbers.
-  ...JSON.parse(readFileSync(new URL("../../tests/data/formatting/amounts.json", import.meta.url), "utf-8")),
+  ...cases("amounts"),
   [null, "%", "no data"],
   [NaN, "B/s", "no data"],
 ];
@@ -14,19 +18,12 @@ for (const [value, unit, shown] of amounts) {
   test(`amount ${value} ${unit}`, () => assert.equal(amount(value, unit), shown));
 }
 
-const durations: [ms: number, shown: string][] = [
-  [0, "0 s"],
-  [250, "0.25 s"],
-  [59_000, "59 s"],
-  [60_000, "1 min"],
-  [61_000, "1 min 1 s"],
-  [3_600_000, "1 h"],
-  [3_456_000, "57 min 36 s"],
-  [90_061_000, "1 d 1 h"],
-];
+for (const [seconds, shown] of cases("durations")) {
+  test(`duration ${seconds}`, () => assert.equal(duration(1000 * seconds), shown));
+}
 
-for (const [ms, shown] of durations) {
-  test(`duration ${ms}`, () => assert.equal(duration(ms), shown));
+for (const [ratio, shown] of cases("multiples")) {
+  test(`multiple ${ratio}`, () => assert.equal(times(ratio), shown));
 }
 
 test("times are in UTC whatever the clock of the reader", () => {

@@ -8,7 +8,7 @@ from pathlib import Path
 from rollbook.api.arguments import check_arguments
 from rollbook.api.finish import open_record
 from rollbook.api.listing import find_group, find_record, summaries
-from rollbook.comparison.model import Comparison
+from rollbook.comparison.model import Comparison, letter_of
 from rollbook.comparison.results import compared_results
 from rollbook.comparison.sides import Side, compare_sides
 from rollbook.comparison.statistics import FLOOR, spread_of
@@ -41,6 +41,8 @@ def compare_opened(
     sides: Sequence[Side], *, results_dir: Path | str = "results", phase: str = "", floor: float = FLOOR
 ) -> Comparison:
     """The same for sides of `open_sides`."""
+    if not 0 <= floor <= 1:
+        raise UsageError(f"the floor must be a share from 0 to 1, not {floor}")
     few = any(len(side.runs) < 3 for side in sides)
     history = _history(sides, Path(results_dir)) if few else {}
     return compare_sides(sides, phase=phase, floor=floor, history=history)
@@ -62,7 +64,7 @@ def open_sides(sides: Sequence[SideLike], results_dir: Path | str = "results") -
             taken[path] = one.label
     labels = [one.label for one in found]
     return [
-        Side(one.label if labels.count(one.label) == 1 else f"{one.label} ({chr(65 + at)})", one.runs)
+        Side(one.label if labels.count(one.label) == 1 else f"{one.label} ({letter_of(at)})", one.runs)
         for at, one in enumerate(found)
     ]
 
@@ -98,7 +100,7 @@ def _label(side: SideLike, runs: Sequence[Record], number: int) -> str:
         return name
     if len(runs) == 1:
         return runs[0].path.name
-    return side if isinstance(side, str) and len(side) <= 20 and "," not in side else chr(65 + number % 26)
+    return side if isinstance(side, str) and len(side) <= 20 and "," not in side else letter_of(number)
 
 
 def _history(sides: Sequence[Side], results: Path) -> dict[str, float]:

@@ -93,10 +93,11 @@ def _view(view: View, before: HostResult, after: HostResult, fields: dict[str, C
 
 
 def _row(view: View, row: str, old: Any, new: Any, fields: dict[str, Compare]) -> Iterator[Change]:
-    for field, how in fields.items():
+    for field, usual in fields.items():
         one, two = getattr(old, field), getattr(new, field)
         if one == two:
             continue
+        how = view.rows.get(row, usual)
         if how.columns:
             for column in sorted({*one, *two}):
                 yield from _value(f"{view.name}.{field}.{column}", row, how, one.get(column), two.get(column))

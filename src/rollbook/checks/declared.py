@@ -22,6 +22,7 @@ from rollbook.checks.run_data import EndFacts, RunData
 from rollbook.checks.text import difference_text, field_text, findings_by_changes, name_list, value_text, with_more
 from rollbook.checks.times import rise
 from rollbook.checks.views import View, status_of, views_of
+from rollbook.clean import count_text
 from rollbook.errors import CannotTell, NotApplicable
 from rollbook.hosts import fold
 from rollbook.records.findings import Change, Difference, Finding, Severity
@@ -82,6 +83,7 @@ def _rule(name: str, row: Row) -> Rule:
 
 def _mismatches(name: str, row: Row, run: RunData) -> Iterator[Finding]:
     """One finding per set of odd hosts, with all fields in which they differ from their group."""
+    _require_data(run)
     if not any(len(group.hosts) > 1 for group in run.groups):
         raise NotApplicable("no group has two hosts")
     found: dict[tuple[str, tuple[str, ...]], list[Difference]] = {}
@@ -93,6 +95,12 @@ def _mismatches(name: str, row: Row, run: RunData) -> Iterator[Finding]:
         advice = f"{_target(differing[0])} {row.fix}"
         yield Finding(message=text, hosts=list(hosts), group=group, differences=differing, advice=advice)
     _require_read(name, row, run, found=bool(found))
+
+
+def _require_data(run: RunData) -> None:
+    """Raise `CannotTell` if several hosts were requested, and so few returned data that none can be compared."""
+    if len(run.hosts_with_data) < min(2, len(run.start)):
+        raise CannotTell(f"only {len(run.hosts_with_data)} of {count_text(len(run.start), 'host')} returned data")
 
 
 def _target(difference: Difference) -> str:
@@ -107,6 +115,7 @@ def _target(difference: Difference) -> str:
 
 
 def _duplicates(name: str, row: Row, run: RunData) -> Iterator[Finding]:
+    _require_data(run)
     if len(run.hosts_with_data) < 2:
         raise NotApplicable("there is only one host")
     found = _by_rule(run)["duplicate"].get(name, [])
@@ -152,6 +161,8 @@ def _views(run: RunData) -> tuple[View, ...]:
 
 def _require_read(name: str, row: Row, run: RunData, *, found: bool) -> None:
     """Raise if a source was not read on some hosts, or if no host has such a device or setting."""
+    if not run.hosts_with_data:
+        raise CannotTell("no host returned data")
     sources = sorted({view.source for view in _views_of_rule(name, row, run)})
     unread = {source: hosts for source in sources if (hosts := run.state(source).unread)}
     if unread:

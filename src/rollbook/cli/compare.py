@@ -16,7 +16,7 @@ from rollbook.cli.configuration import results_directory
 from rollbook.cli.options import OUTPUT, Command, Number, file_option, json_option, option
 from rollbook.cli.output import print_json, print_table, stderr, wrapped
 from rollbook.comparison.limits import judge
-from rollbook.comparison.model import Comparison
+from rollbook.comparison.model import Comparison, letter_of
 from rollbook.comparison.statistics import FLOOR
 from rollbook.comparison.text import fact_lines, folded_rows, headline, row_cells
 from rollbook.errors import ExitCode, UsageError
@@ -90,7 +90,7 @@ def command(
 
     Each side is a RECORD, several separated by commas, the name of several records, a group of `run --repeat` by name
     or id, or a directory of records. Differences are tested if each side has at least two runs; use five per side, and
-    alternate between the sides. Exits with 1 or 3 only with --fail-on.
+    alternate between the sides. Exits with 1 only with --fail-on, and with 3 also if --query had to leave out a record.
 
     Tables for --query: sides, comparison and changed_facts contain what is printed without --query; all tables of
     `rollbook query --all` (runs, results, phase_stats, facts, rates, …) contain the compared records.
@@ -143,11 +143,11 @@ def _judge(found: Comparison, limit: float) -> int:
 
 def _show(found: Comparison, *, everything: bool) -> None:
     _show_sides(found)
-    rows, rest = folded_rows(found, everything=everything)
     for number in range(1, len(found.sides)):
+        rows, rest = folded_rows(found, number - 1, everything=everything)
         click.echo()
         click.echo(wrapped(clean(headline(found, number - 1)), sys.stdout, 2))
-        letter = chr(65 + number)
+        letter = letter_of(number)
         cells = [row_cells(row, number - 1) for row in rows]
         if cells:
             print_table(("", "A", letter, f"{letter} VS A", "INTERVAL", "VERDICT"), cells, wrap=True)
@@ -166,7 +166,7 @@ def _show_sides(found: Comparison) -> None:
     for at, side in enumerate(found.sides):
         runs = count_text(len(side.records), "run")
         command = shorten(" ".join(side.command.split()), MAX_COMMAND)
-        rows.append([clean(cell) for cell in (chr(65 + at), side.label, runs, side.type, command)])
+        rows.append([clean(cell) for cell in (letter_of(at), side.label, runs, side.type, command)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -14,8 +14,8 @@ from rollbook.clean import shorten
 from rollbook.cli.configuration import results_directory
 from rollbook.cli.options import Command, json_option
 from rollbook.cli.output import make_table, print_json, print_table, stderr, table_width
-from rollbook.cli.summary import duration
 from rollbook.errors import RecordError
+from rollbook.metrics.formatting import duration
 from rollbook.records.summary import RecordList, RecordSummary
 
 __all__ = ["command"]

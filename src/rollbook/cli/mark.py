@@ -18,7 +18,7 @@ __all__ = ["command"]
 def command(name: str) -> None:
     """Start the phase NAME, from inside a command started by `rollbook run`.
 
-    Every host is sampled immediately, so that the phase has a sample at its start. Outside a run, and if the recorder
+    Every host is sampled immediately, so that the phase has a sample at its start. Outside a run, and if the collector
     is gone, warn on stderr and exit 0: a benchmark must not fail because it is not recorded.
     """
     name = mark_name(name)

@@ -72,8 +72,8 @@ def command(words: tuple[str, ...], output_format: str, *, all_records: bool) ->
     """Run one SELECT over RECORD and print the result; with --all, over all records of a results directory.
 
     Tables: one per sampled source (diskstats, net_dev, stat, meminfo, …), and NAME_rates with its counters per second;
-    samples and rates with one row per host and beat; metrics per device in {views}; hosts, facts, phases, gaps, losses,
-    findings, results, phase_stats. `SHOW TABLES` lists them, `DESCRIBE rates` the columns of one.
+    samples and rates with one row per host and sample; metrics per device in {views}; hosts, facts, phases, gaps,
+    losses, findings, results, phase_stats. `SHOW TABLES` lists them, `DESCRIBE rates` the columns of one.
 
     With --all: runs with one row per record, and all tables above with the rows of all records and a column `run`.
     Only tables that the query names are opened. A record that cannot be read is left out with a warning, and the exit

@@ -246,7 +246,8 @@ _complete_via = complete(lambda: (AUTO, *BUILT_IN, *plug_ins()))
 OPTIONS = (
     option("-w", "--hosts", "--node", "--nodes", heading=HOSTS, multiple=True, metavar="HOSTS",
            help="Hosts, separated by commas or spaces: node[01-16,20], user@host, host:slots, [IPv6], @group, ^file; "
-           "may be repeated [default: the Slurm job's nodes, else this machine]."),
+           "may be repeated [default: the configured hosts; else, with --via kube or --cluster, all nodes of the "
+           "cluster; else the Slurm job's nodes; else this machine]."),
     option("--hostfile", heading=HOSTS, multiple=True, metavar="FILE",
            help="File with one or more hosts per line, or an MPI host file."),
     option("-x", "--exclude", heading=HOSTS, multiple=True, metavar="HOSTS",

@@ -29,7 +29,7 @@ __all__ = ["command"]
 )
 @reach_options
 def command(reach: Reach, *, settings: Settings, duration: float | None, quiet: bool, as_json: bool) -> None:
-    """Record all hosts until Ctrl-C or for --duration: start snapshot, samples, end snapshot, tables, page.
+    """Record all hosts until Ctrl-C or for --duration: facts at the start, samples, facts at the end, tables, page.
 
     While the record is being written, the first Ctrl-C changes nothing; a second one leaves the record to
     `rollbook recover`.

@@ -120,10 +120,10 @@ def command(
     as_json: bool,
     **_declared: Any,
 ) -> None:
-    """Run COMMAND and record all hosts: snapshot, samples while the command runs, snapshot, tables, page.
+    """Run COMMAND and record all hosts: facts at the start, samples while it runs, facts at the end, tables, page.
 
     The command keeps its stdin, terminal, signals and exit status; its output is shown and logged. The first Ctrl-C
-    goes to the command, then the record is written; a second one skips the end snapshot. While the record is being
+    goes to the command, then the record is written; a second one skips the facts at the end. While the record is being
     written, the first Ctrl-C changes nothing; a second one leaves the record to `rollbook recover`.
     """
     if argv[0].startswith("-"):

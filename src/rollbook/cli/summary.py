@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rollbook.clean import clean, shorten
 from rollbook.cli.output import coverage_line, text_width, wrapped
-from rollbook.metrics.formatting import amount, number, times
+from rollbook.metrics.formatting import amount, duration, number, times
 from rollbook.records.results import Result
 
 if TYPE_CHECKING:
@@ -19,23 +19,13 @@ if TYPE_CHECKING:
 
     from rollbook.report.summary import MetricSummary, Summary
 
-__all__ = ["duration", "show_failure", "show_summary"]
+__all__ = ["show_failure", "show_summary"]
 
 LABEL_WIDTH = 10  # columns
 MAX_JOBS, MAX_LINES, MAX_PHASES, MAX_VALUES, MAX_NAME = 8, 3, 8, 3, 24
 HEADING = ("", "mean", "peak", "all hosts", "slowest")
 COLOURS = {"fail": "red", "warn": "yellow"}
 UNIT_ENDS = re.compile(r"_(?:bytes_per_second|samples_per_second|[MG]B_per_second|percentage|seconds|ns|us|ms|GB)$")
-
-
-def duration(seconds: float) -> str:
-    """`0.8 s`, `12.4 s`, `3 min 5 s`, `2 h 4 min`, `1 d 1 h`, as on the page."""
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    parts = [(whole // 86400, "d"), (whole // 3600 % 24, "h"), (whole // 60 % 60, "min"), (whole % 60, "s")]
-    first = next(at for at, (count, _) in enumerate(parts) if count)
-    return " ".join(f"{count} {unit}" for count, unit in parts[first : first + 2] if count)
 
 
 def show_summary(found: Summary, console: Console) -> None:

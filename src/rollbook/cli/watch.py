@@ -54,7 +54,7 @@ def command(reach: Reach, *, record: Path | None, interval: float, once: bool, s
     """Show the metrics of all hosts live, the most unusual first; nothing is stored.
 
     With RECORD, play that record instead. Keys: s and S select the column to sort by, r reverses the order, u sorts by
-    most unusual, Enter opens a host, space pauses, q quits. In a record, comma and full stop step one beat back and
+    most unusual, Enter opens a host, space pauses, q quits. In a record, comma and full stop step one sample back and
     forward, brackets a tenth of the record, Home and End go to its start and end.
     """
     if record is not None:

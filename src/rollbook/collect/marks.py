@@ -59,18 +59,18 @@ async def listen(mark: Callable[[str], Awaitable[None]]) -> AsyncIterator[str]:
 def send_mark(name: str) -> None:
     """Start a phase of the run this process belongs to; returns when the sample at its edge has been requested.
 
-    Raises `UsageError` outside of a run or for an invalid name, `RecordError` if the recorder does not answer.
+    Raises `UsageError` outside of a run or for an invalid name, `RecordError` if the collector does not answer.
     """
     line = mark_name(name).encode() + b"\n"
     path = os.environ.get(VARIABLE)
     if not path:
-        raise UsageError("not inside `rollbook run`: there is no recorder to send the mark to")
+        raise UsageError("not inside `rollbook run`: there is no collector to send the mark to")
     try:
         with socket.socket(socket.AF_UNIX) as link:
             link.settimeout(5.0)
             link.connect(path)
             link.sendall(line)
             if link.recv(16) != b"ok\n":
-                raise RecordError("the recorder did not accept the mark")
+                raise RecordError("the collector did not accept the mark")
     except OSError as error:
-        raise RecordError(f"the recorder does not answer: {error.strerror or error}") from error
+        raise RecordError(f"the collector does not answer: {error.strerror or error}") from error

@@ -117,8 +117,8 @@ def build(found: Comparison, sides: Sequence[Side]) -> ComparisonPage:
 
 def _interest(row: Row) -> tuple[bool, float]:
     """Metrics that differ first, then by the size of the change."""
-    change = row.changes[0]
-    return change.verdict not in CALLED, -abs(change.change or 0.0)
+    called = any(change.verdict in CALLED for change in row.changes)
+    return not called, -max(abs(change.change or 0.0) for change in row.changes)
 
 
 def _changes(row: Row) -> list[str]:

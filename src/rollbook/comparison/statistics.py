@@ -27,7 +27,7 @@ Verdict = Literal["better", "worse", "differs", "negligible", "within noise", "c
 CALLED: tuple[Verdict, ...] = ("better", "worse", "differs")
 """The verdicts that state a difference."""
 
-FLOOR = 0.01  # differences below this share do not matter, however certain
+FLOOR = 0.01  # default of the share below which differences do not matter, however certain
 NOISE_CAP = 0.10  # repeats that differ by more than this do not make a difference of that size noise
 REPEATABILITY = 1.96 * math.sqrt(2)  # deviations by which two single runs differ in 5 % of all cases (ISO 5725)
 LEVEL = 0.95
@@ -75,7 +75,7 @@ def change_of(
     if min(*before, *after) <= 0:
         return _without_ratio(before, after, better)
     ones, twos = [math.log(value) for value in before], [math.log(value) for value in after]
-    floor = max(floor, FLOOR, history or 0.0)
+    floor = max(floor, history or 0.0)
     if fewest < TESTED:
         middle = _share(statistics.fmean(twos) - statistics.fmean(ones))
         return _untested(middle, better, (len(before), len(after)), floor, history)

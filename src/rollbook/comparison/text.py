@@ -70,8 +70,11 @@ def row_cells(row: Row, at: int) -> tuple[str, ...]:
     return (title, *values, change_cell(change), _interval_text(change), verdict_cell(change))
 
 
-def folded_rows(found: Comparison, *, everything: bool) -> tuple[list[Row], str]:
-    """The rows to print, and one line about the others: metrics that differ, and results and phases besides zeros."""
+def folded_rows(found: Comparison, at: int, *, everything: bool) -> tuple[list[Row], str]:
+    """The rows to print, and one line about the others: metrics that differ, and results and phases besides zeros.
+
+    `at` is the place of the further side's change in the rows.
+    """
 
     def matters(row: Row) -> bool:
         if row.kind in ("result", "phase"):
@@ -80,9 +83,9 @@ def folded_rows(found: Comparison, *, everything: bool) -> tuple[list[Row], str]
 
     shown = [row for row in found.rows if everything or matters(row)]
     rest = [row for row in found.rows if not (everything or matters(row))]
-    counts = Counter(row.changes[0].verdict for row in rest)
+    counts = Counter(row.changes[at].verdict for row in rest)
     text = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-    return shown, f"{len(rest)} more values: {text}" if rest else ""
+    return shown, f"{count_text(len(rest), 'more value')}: {text}" if rest else ""
 
 
 def headline(found: Comparison, at: int) -> str:

@@ -9,7 +9,7 @@ from rollbook.times import from_ns
 if TYPE_CHECKING:
     from rollbook.metrics.outliers import Threshold
 
-__all__ = ["amount", "clock_span", "number", "ratio_text", "times"]
+__all__ = ["amount", "clock_span", "duration", "number", "ratio_text", "times"]
 
 BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 TIMES = ("ns", "us", "ms", "s")
@@ -50,6 +50,16 @@ def ratio_text(value: float, usual: float, threshold: Threshold) -> str:
     if abs(usual) < RATIO_FROM * threshold.negligible:
         return ""
     return times(value / usual)
+
+
+def duration(seconds: float) -> str:
+    """A length of time in its two largest units: `0.25 s`, `12.4 s`, `3 min 5 s`, `1 d 1 h`."""
+    if seconds < 59.95:
+        return f"{number(seconds)} s"
+    whole = int(seconds + 0.5)
+    parts = [(whole // 86400, "d"), (whole // 3600 % 24, "h"), (whole // 60 % 60, "min"), (whole % 60, "s")]
+    first = next(at for at, (count, _) in enumerate(parts) if count)
+    return " ".join(f"{count} {unit}" for count, unit in parts[first : first + 2] if count)
 
 
 def times(ratio: float) -> str:

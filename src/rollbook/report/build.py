@@ -11,7 +11,7 @@ from rollbook.checks.text import detail_lines, value_lines
 from rollbook.hosts import fold
 from rollbook.metrics.grid import Grid
 from rollbook.metrics.metric import Metric
-from rollbook.records.findings import Findings, read_findings
+from rollbook.records.findings import Finding, Findings, read_findings
 from rollbook.records.record import Phase, Record
 from rollbook.report.chart_order import highlights
 from rollbook.report.charts import chart_grids, draw
@@ -144,19 +144,25 @@ def _findings(checked: Findings, place: Mapping[str, int]) -> list[FindingShown]
             hosts=[place[name] for name in finding.hosts if name in place],
             details=[
                 *detail_lines(finding),
-                *map(str, finding.evidence.get("also", ()) if rule.id == OUTLIER else ()),
+                *(_texts(finding, "also") if rule.id == OUTLIER else ()),
             ],
             evidence={name: value for name, value in finding.evidence.items() if name not in HIDDEN},
             advice=finding.advice,
             silenced=f"{finding.silenced.reason}, until {finding.silenced.until}" if finding.silenced else "",
             start=time(finding.evidence, WHEN[0]),
             end=time(finding.evidence, WHEN[1]),
-            metrics=list(map(str, finding.evidence.get("metrics", ()))) if rule.id == OUTLIER else [],
+            metrics=_texts(finding, "metrics") if rule.id == OUTLIER else [],
         )
         for rule in checked.rules
         for finding in rule.findings
     ]
     return sorted(shown, key=lambda one: (bool(one.silenced), one.severity != "fail"))
+
+
+def _texts(finding: Finding, name: str) -> list[str]:
+    """A list in the evidence of a finding, which anyone may have written."""
+    found = finding.evidence.get(name)
+    return list(map(str, found)) if isinstance(found, list) else []
 
 
 def _finding_marks(found: Sequence[FindingShown]) -> Iterator[Mark]:

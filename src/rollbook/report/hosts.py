@@ -1,4 +1,4 @@
-"""Every requested host as the page shows it: its worst status in the run, and Rollbook's overhead on it."""
+"""Every requested host as the page shows it: its status over the whole run, and Rollbook's overhead on it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rollbook.hosts import natural
 from rollbook.journal.history import loss_text
 from rollbook.metrics.formatting import amount
 from rollbook.records.cluster import HostInfo, HostSystemInfo
-from rollbook.records.hosts import GAVE_DATA, Cost, HostResult, HostStatus
+from rollbook.records.hosts import Cost, HostResult, HostStatus
 from rollbook.records.record import RecordHosts, SeriesHost
 from rollbook.report.model import MS, CostShown, GapShown, HostShown, Mark, SourceGapShown
 from rollbook.sources.mountinfo import MountInfo
@@ -26,24 +26,30 @@ def hosts_shown(hosts: RecordHosts) -> list[HostShown]:
     start = {host.name: host for host in hosts.start}
     series = {host.name: host for host in hosts.series}
     end = {host.name: host for host in hosts.end}
+    outcome = {host.name: host for host in hosts.outcome}
     names = dict.fromkeys([*start, *series, *end])
     return sorted(
-        (_host(name, start.get(name), series.get(name), end.get(name)) for name in names),
+        (_host(name, outcome.get(name), start.get(name), series.get(name), end.get(name)) for name in names),
         key=lambda host: natural(host.name),
     )
 
 
-def _host(name: str, start: HostResult | None, series: SeriesHost | None, end: HostResult | None) -> HostShown:
+def _host(
+    name: str,
+    outcome: HostResult | None,
+    start: HostResult | None,
+    series: SeriesHost | None,
+    end: HostResult | None,
+) -> HostShown:
     known = [part for part in (start, series, end) if part is not None]
-    worst = min(known, key=lambda part: WORST_FIRST.index(part.status))
-    gave = any(part.status in GAVE_DATA for part in known)
+    # A damaged record may have samples of a host that was not requested.
+    overall = outcome or min(known, key=lambda part: WORST_FIRST.index(part.status))
     clock = series.clocks[-1].clock if series and series.clocks else start.clock if start else None
     spent = (series.cost if series else None) or (start.cost if start else None) or Cost()
     return HostShown(
         name=name,
-        # A host that gave something and was then lost is partial; its reason says what happened.
-        status="partial" if gave and worst.status != "complete" else worst.status,
-        reason=worst.reason,
+        status=overall.status,
+        reason=overall.reason,
         method=next((part.method for part in known if part.method), ""),
         samples=series.samples if series else None,
         late=series.late if series else None,
@@ -89,17 +95,12 @@ def _about(host: HostResult) -> list[tuple[str, str]]:
 
 
 def cost(hosts: Iterable[HostShown]) -> CostShown | None:
-    """Median and maximum over the hosts that reported it."""
+    """The medians over the hosts that reported it."""
     reported = [host for host in hosts if host.memory_bytes is not None or host.cpu_share is not None]
     if not reported:
         return None
-    shares = {host.name: host.cpu_share for host in reported if host.cpu_share is not None}
-    worst = max(shares, key=lambda name: shares[name], default="")
     return CostShown(
         hosts=len(reported),
-        cpu_share=statistics.median(shares.values()) if shares else None,
-        worst_share=shares[worst] if shares else None,
-        worst_host=worst,
         memory_bytes=_median(host.memory_bytes for host in reported),
         sent_bytes=_median(host.sent_bytes for host in reported),
     )

@@ -195,12 +195,9 @@ class ChangeShown(msgspec.Struct, frozen=True):
 
 
 class CostShown(msgspec.Struct, frozen=True):
-    """The overhead of Rollbook on the hosts: median and maximum of those that reported it."""
+    """The overhead of Rollbook on the hosts that reported it: the medians."""
 
     hosts: int
-    cpu_share: float | None
-    worst_share: float | None
-    worst_host: str
     memory_bytes: float | None
     sent_bytes: float | None
 

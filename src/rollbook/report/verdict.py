@@ -44,7 +44,7 @@ def verdict(
         bad.append(_first_of(failed, "failed check"))
     if partial:
         unclear.append(_partial(partial, hosts))
-    if warnings := [finding for finding in counted if finding not in failed]:
+    if warnings := [finding for finding in counted if finding.severity == "warn"]:
         unclear.append(_first_of(warnings, "warning"))
     if checked and checked.not_judged:
         unclear.append(checked.verdict_text)
@@ -61,6 +61,8 @@ def _combined(
         rest.append("not checked")
     elif checked and checked.verdict:
         rest.append(checked.verdict_text)
+    if level == "good" and checked and (unknown := checked.outcomes.get("could-not-tell")):
+        rest.append(f"{count_text(unknown, 'check')} could not tell")
     headline = f"{TITLES[level]}: {first}" if hosts or bad or unclear else "No hosts were recorded"
     return Verdict(level, headline, rest)
 

@@ -28,7 +28,7 @@ class Replay:
     def __init__(self, record: Record, speed: float = 1.0) -> None:
         step = (record.hosts.interval_seconds or 0.0) * record.hosts.merged
         series = {host.name: host for host in record.hosts.series}
-        if not step or not any(host.samples for host in series.values()):
+        if not step or not any(host.samples and host.first_ns for host in series.values()):
             raise RecordError(f"{record.path} has no samples to play")
         names = dict.fromkeys([*(host.name for host in record.hosts.start), *series])
         self.board = Board(list(names), step)
@@ -140,6 +140,8 @@ class Replay:
         board, at_ns, self._at = self.board, self._time(number), number
         rows = self._connection.execute("SELECT * EXCLUDE number FROM played WHERE number = ?", [number]).fetchall()
         for host, ts, *values in rows:
+            if host not in board.hosts:  # it is in the tables only
+                continue
             known = zip(board.metrics, values, strict=True)
             board.beat(host, ts, {column: float(value) for column, value in known if value is not None})
         for name in board.hosts.keys() - {row[0] for row in rows}:

@@ -37,7 +37,7 @@ Space               pause and continue
 q                   quit
 
 In a record:
-, and .             one beat back or forward
+, and .             one sample back or forward
 [ and ]             a tenth of the record back or forward
 Home, End           start and end of the record
 
@@ -226,7 +226,7 @@ class WatchApp(App[None]):
         main.query_one(HostTable).show(board, self.order, reverse=self.reverse)
         more = [status_line(board, self.order)]
         if self.feed.place:
-            more.append(f"beat {self.feed.place[0] + 1} of {self.feed.place[1]}")
+            more.append(f"sample {self.feed.place[0] + 1} of {self.feed.place[1]}")
         more += ["paused"] if self.paused else ["end of the record"] if self.feed.ended else []
         main.query_one("#status", Static).update(Text("  ".join(more)))
         if isinstance(self.screen, Details):

@@ -1,4 +1,4 @@
-"""The clock of a host differs from that of the collector by more than a tenth of the interval.
+"""The clock of a host differs from that of the collector by more than a tenth of the first interval, at most 1 s.
 
 Why: Times in logs and results of different hosts cannot be compared. Rollbook corrects its own samples by the
 measured offset, but not the output of other programs.
@@ -20,12 +20,16 @@ from rollbook.records.hosts import Clock
 from rollbook.records.record import ClockPoint
 
 ID, SEVERITY, NEEDS = "clock-skew", "warn", (Clock,)
-WITHOUT_SERIES = 1.0  # seconds, the resolution of most logs
+RESOLUTION = 1.0  # seconds, of most logs
 
 
 def check(run: RunData) -> Iterator[Finding]:
-    """Compare the largest offset of each host, minus the measurement error, with a tenth of the interval."""
-    limit = int((run.interval / 10 if run.interval else WITHOUT_SERIES) * 1e9)
+    """Compare the largest offset of each host, minus the measurement error, with a tenth of the first interval.
+
+    The interval of a long run grows; what is wrong with its logs does not depend on that.
+    """
+    first = run.hosts.first_interval_seconds or run.interval
+    limit = int(min(RESOLUTION, first / 10 if first else RESOLUTION) * 1e9)
     measured = {host.name: [ClockPoint(run.started_ns, host.clock)] for host in run.hosts_with_data if host.clock}
     for series in run.series:
         measured.setdefault(series.name, []).extend(series.clocks)

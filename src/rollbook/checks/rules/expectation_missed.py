@@ -42,11 +42,11 @@ def check(run: RunData) -> Iterator[Finding]:
                     wrong.setdefault((row, value_text(value)), []).append(host.name)
         for (row, text), names in wrong.items():
             field, expected = field_text(expectation.field, row), expectation.describe()
+            why = f": {expectation.reason}" if expectation.reason else ""
             yield Finding(
-                message=f"{field} {text}, expected {expected} ({fold(names)})",
+                message=f"{field} {text}, expected {expected}{why} ({fold(names)})",
                 hosts=names,
                 evidence={"field": expectation.field, "row": row, "value": text, "expected": expected},
-                advice=expectation.reason,
             )
     if unread or unmatched:
         raise CannotTell("; ".join([*unmatched, *([f"not read on {fold(unread)}"] if unread else [])]))

@@ -36,12 +36,13 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     if described != hosts:
         text = f"{described} clients described, {hosts} in the run"
         yield finding_for(Validation.INVALID, text, "clients.quantity", hosts, described)
-    if len(rows) == 1:
-        yield from _memory(run, _at(rows[0], "chassis", "memory_capacity"))
     if _at(system, "solution", "capabilities", "multi_host") is False and hosts > 1:
         text = f"system described for a single host, {hosts} used"
         yield finding_for(Validation.INVALID, text, "capabilities.multi_host", True, False)
-    if len(rows) != 1:
+    # Last, because it may end with CannotTell.
+    if len(rows) == 1:
+        yield from _memory(run, _at(rows[0], "chassis", "memory_capacity"))
+    else:
         raise CannotTell("memory is compared only with a description of one kind of client")
 
 
