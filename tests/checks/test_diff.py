@@ -74,8 +74,8 @@ def test_unread_sources(tmp_path: Path) -> None:
     hosts = [*host_results({"n1": FACTS}), *host_results({"n[2-3]": rest}, unread=["thp"])]
     Path(new).write_bytes(encode(Snapshot.of("2026-08-01T00:00:00Z", hosts)))
     result = diff(old, new)
-    assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "not read, so not compared: thp (n[2-3])\nno differences on 3 hosts\n"
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr == "not read, so not compared: thp (n[2-3])\nno differences in what was read on 3 hosts\n"
     assert json.loads(diff(old, new, "--json").stdout)["unread"] == {"thp": ["n2", "n3"]}
     assert rollbook.diff(f"{old}:n1", f"{new}:n2").unread == {"thp": ["n1 -> n2"]}
 
@@ -128,10 +128,20 @@ def test_hosts_without_data(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no host returned data"):
         diff(none, none)
     result = diff(some, some)
-    assert result.exit_code == 0
+    assert result.exit_code == 3
     assert "nothing to compare from n2" in result.stderr
     assert json.loads(diff(some, some, "--json").stdout)["without_data"] == ["n2"]
     assert diff(some, none).exit_code == 1
+
+
+def test_hosts_with_colons(tmp_path: Path) -> None:
+    """The host of one side is that of both, also if its name is an IPv6 address."""
+    old = snapshot(tmp_path / "a:b.json", {"fd00::1": FACTS, "n2": FACTS})
+    new = snapshot(tmp_path / "b.json", {"fd00::1": CHANGED, "n3": FACTS})
+    for pair in ((f"{old}:fd00::1", new), (old, f"{new}:fd00::1"), (f"{old}:fd00::1", f"{new}:fd00::1")):
+        result = diff(*pair)
+        assert (result.exit_code, result.stdout) == (1, "fd00::1\n  thp: enabled madvise -> always\n")
+    assert rollbook.diff(f"{old}:fd00::1", f"{new}:fd00::1").hosts.keys() == {"fd00::1"}
 
 
 def test_invalid_arguments(tmp_path: Path) -> None:

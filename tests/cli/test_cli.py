@@ -19,7 +19,7 @@ import pytest
 from rollbook import cli, recover
 from rollbook.cli import live
 from rollbook.cli.output import ProgressView, print_failures
-from rollbook.errors import RecordError, Refused
+from rollbook.errors import RecordError, Refused, UsageError
 from rollbook.hosts import Host
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import Snapshot, encode, read
@@ -103,6 +103,8 @@ def test_interrupted_twice(rollbook: Rollbook, command: list[str], monkeypatch: 
         (["hosts", "--timeout", "nan"], "--timeout"),
         (["hosts", "--timeout", "5s"], "'5s' is not a number"),
         (["export", "/", "-o", "-"], "export cannot write to stdout"),
+        (["describe", "/", "-o", "-"], "'-' is not a file; use ./- or /dev/stdout"),
+        (["compare", "/", "/", "-o", "-"], "'-' is not a file; use ./- or /dev/stdout"),
         (["hosts", "--timeout", "inf"], "--timeout"),
         (["check", "--minimum-memory", "nan"], "--minimum-memory"),
         (["watch", "--interval", "1e300"], "--interval"),
@@ -184,6 +186,13 @@ def test_record_without_its_journal(rollbook: Rollbook, tmp_path: Path) -> None:
     assert "has no journal to recover from" in rollbook("recover", str(leaf.path)).err
     with pytest.raises(RecordError, match="has no journal to recover from"):
         recover(leaf.path)
+
+
+def test_a_file_where_records_should_be(tmp_path: Path) -> None:
+    """The reason names the file, at once."""
+    (tmp_path / "snapshot").write_text("")
+    with pytest.raises(UsageError, match=r"cannot create .*/snapshot: File exists"):
+        RecordDirectory.create(tmp_path, "snapshot", dt.datetime(2026, 8, 1, tzinfo=dt.UTC))
 
 
 def test_paths_are_not_markup(rollbook: Rollbook, tmp_path: Path) -> None:

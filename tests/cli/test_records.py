@@ -375,7 +375,16 @@ def test_a_limited_list_reads_only_what_it_shows(
 
 
 @pytest.mark.parametrize(
-    "bad", [{"name": "latest"}, {"name": "a/b"}, {"name": "a\x1b"}, {"tags": [""]}, {"note": "\x07"}]
+    "bad",
+    [
+        {"name": "latest"},
+        {"name": "a/b"},
+        {"name": "a\x1b"},
+        {"name": ".5ms"},
+        {"name": "~x"},
+        {"tags": [""]},
+        {"note": "\x07"},
+    ],
 )
 def test_labels_that_could_not_be_used_later_are_refused(bad: dict[str, Any]) -> None:
     """Names contain no special characters, and no label contains control characters."""

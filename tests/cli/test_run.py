@@ -20,7 +20,7 @@ from rollbook import record as record_block
 from rollbook import snapshot
 from rollbook.api.settings import Settings
 from rollbook.checks.verify import verify
-from rollbook.cli.run import _strict_code
+from rollbook.cli.run import _verdict_code
 from rollbook.journal.reader import Reader
 from rollbook.records.document import encode
 from rollbook.records.record import Record, SeriesHost
@@ -329,8 +329,8 @@ def test_strict_does_not_change_a_good_run(tmp_path: Path) -> None:
 
 def test_strict_after_checks_that_failed() -> None:
     """A run without a verdict is not successful."""
-    record: Any = SimpleNamespace(metadata={}, coverage=SimpleNamespace(exit_code=0))
-    assert _strict_code(record) == 3
+    record: Any = SimpleNamespace(metadata={})
+    assert _verdict_code(record) == 3
 
 
 def test_strict_does_not_start_the_command_without_hosts(tmp_path: Path) -> None:

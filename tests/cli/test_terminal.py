@@ -21,6 +21,7 @@ from typing import IO
 import pytest
 
 from rollbook.collect import command
+from rollbook.journal.state import is_unfinished
 from rollbook.records.record import Record
 from tests.support.commands import MAIN, ROLLBOOK
 from tests.support.records import is_whole, was_read
@@ -29,6 +30,7 @@ from tests.support.waits import until, until_sampled
 RUN = [*ROLLBOOK, "run", "--results-dir", "out", "--skip-timeseries", "--no-report"]
 SERIES = [*ROLLBOOK, "run", "--results-dir", "out", "--timeseries-interval", "0.2", "--no-report"]
 CTRL_C, CTRL_Z, CTRL_BACKSLASH = b"\x03", b"\x1a", b"\x1c"
+DEAF = ["--ssh-option", "HostName=127.0.0.1", "--ssh-option", "Port=9"]
 SILENT = ["--ssh-option", "ProxyCommand=sleep 60"]  # a host that never answers
 PATIENCE = 90  # the machine may be busy
 
@@ -319,6 +321,56 @@ def test_a_reader_that_goes_away_ends_the_command(tmp_path: Path) -> None:
     run = only_record(tmp_path)
     assert run.metadata["exit_code"] == 128 + signal.SIGPIPE
     assert was_read(run.hosts.end[0])
+
+
+CLOSED = {
+    "success": ([*RUN[len(ROLLBOOK) :], "--", "true"], 0),
+    "failure": ([*RUN[len(ROLLBOOK) :], "--", "sh", "-c", "exit 7"], 7),
+    "repeats": ([*RUN[len(ROLLBOOK) :], "--repeat", "2", "--", "sh", "-c", "exit 7"], 7),
+    "no host": (["snapshot", "--source", "uptime", "--via", "ssh", "-w", "nowhere", *DEAF], 4),
+    "usage": (["snapshot", "--no-such-option"], 2),
+}
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_messages_that_nobody_reads(tmp_path: Path, name: str) -> None:
+    """A closed stderr changes neither the exit code nor the record."""
+    arguments, code = CLOSED[name]
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [*ROLLBOOK, *arguments], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=writer, check=False
+        )
+    finally:
+        os.close(writer)
+    assert done.returncode == code
+    if arguments[0] == "run":
+        records = list((tmp_path / "out").glob("*/*"))
+        assert records
+        assert not any(map(is_unfinished, records))
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+def test_output_that_nobody_reads(tmp_path: Path, buffered: bool) -> None:
+    """A reader that stops early is not an error, however short the output is."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    argv = [*ROLLBOOK, "snapshot", "--via", "local", "--source", "uptime"]
+    try:
+        done = subprocess.run(
+            argv,
+            cwd=tmp_path,
+            env=environ if buffered else {**environ, "PYTHONUNBUFFERED": "1"},
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, "Broken pipe" in done.stderr) == (0, False)
 
 
 def test_a_child_left_behind_is_not_waited_for(tmp_path: Path) -> None:

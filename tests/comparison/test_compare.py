@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 import rollbook
-from rollbook.comparison.model import ChangedFact, FactChanges
+from rollbook.comparison.model import ChangedFact, Comparison, FactChanges, Row
 from rollbook.comparison.page import CHARTS
-from rollbook.comparison.text import fact_lines, fact_text, verdict_cell
+from rollbook.comparison.statistics import Change
+from rollbook.comparison.text import fact_lines, fact_text, folded_rows, verdict_cell
 from rollbook.errors import UsageError
 from rollbook.report.summary import summarise
 from tests.support.browser import browser
@@ -224,6 +225,27 @@ def test_a_result_that_one_of_three_sides_lacks(make: Make, compare: Rollbook, t
     assert [change["verdict"] for change in row["changes"]] == ["cannot tell", "worse"]
     sql = "SELECT after FROM comparison WHERE name = 'wall_seconds' AND side = 'B'"
     assert json.loads(compare("good", "none", "slow", "--query", sql, "--format", "json").out) == {"after": None}
+
+
+def test_each_side_has_its_own_verdicts() -> None:
+    """The line about the values that are not printed counts the verdicts of its side."""
+    changes = [Change(change=0.0, verdict="identical"), Change(change=0.1, verdict="cannot tell")]
+    row = Row(kind="metric", name="cpu_busy", title="CPU busy", unit="%", values=[[1.0]] * 3, changes=changes)
+    found = Comparison(sides=[], phase="", rows=[row], facts=[], notes=[])
+    assert [folded_rows(found, at, everything=False) for at in (0, 1)] == [
+        ([], "1 more value: 1 identical"),
+        ([], "1 more value: 1 cannot tell"),
+    ]
+
+
+def test_many_times_as_one_side(make: Make, tmp_path: Path) -> None:
+    """A side of records separated by commas may be longer than a file name."""
+    make("many", [1.0 + index / 100 for index in range(20)])
+    names = ",".join(path.name for path in (tmp_path / "results" / "generic").iterdir())
+    make("one", [1.0])
+    assert len(rollbook.compare(names, "one").sides[0].records) == 20
+    with pytest.raises(UsageError, match="the floor must be a share from 0 to 1, not -1"):
+        rollbook.compare(names, "one", floor=-1)
 
 
 def test_labels_are_the_same_everywhere(make: Make, compare: Rollbook, tmp_path: Path) -> None:

@@ -60,6 +60,14 @@ def test_verdicts(before: list[float], after: list[float], better: str, history:
     assert change_of(before, after, better, history=history).verdict == verdict  # type: ignore[arg-type]
 
 
+def test_the_floor_can_be_lowered() -> None:
+    """A small difference that is certain is called if the floor is below it."""
+    before, after = [100.00, 100.01, 99.99], [100.50, 100.51, 100.49]
+    assert change_of(before, after, "high").verdict == "within noise"
+    assert change_of(before, after, "high", floor=0.002).verdict == "better"
+    assert change_of(before, [100.0, 100.02, 99.98], "high", floor=0).verdict == "within noise"
+
+
 def test_two_runs_are_only_likely() -> None:
     """The verdict on two runs each is "likely", because both may be off in the same way; on three it is not."""
     assert change_of([100, 101], [50, 51], "high").reason == "likely"

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import os
 import re
+import stat
 import subprocess
 from pathlib import Path
 
@@ -287,6 +288,15 @@ def test_a_snapshot_is_signed_like_a_run(key: Path, tmp_path: Path) -> None:
     refused = CliRunner().invoke(snapshot, [*options, "-o", str(tmp_path / "never")])
     assert isinstance(refused.exception, RecordError)
     assert not (tmp_path / "never").exists()
+
+
+def test_who_can_read_a_manifest_can_check_it(record: Path, key: Path) -> None:
+    """The signature of a shared record has the mode of its manifest."""
+    manifest = record / "manifest.json"
+    for mode in (0o644, 0o600):
+        manifest.chmod(mode)
+        sign(manifest, key)
+        assert stat.S_IMODE((record / "manifest.json.sig").stat().st_mode) == mode
 
 
 def test_signing_needs_a_key_that_works(record: Path, key: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from rollbook.errors import UsageError
 from rollbook.metrics.formatting import amount, clock_span, number
 from rollbook.records.document import encode
 from rollbook.records.findings import Finding, Findings, RuleResult
-from rollbook.records.hosts import ReadingStatus
+from rollbook.records.hosts import HostResult, ReadingStatus
 from rollbook.records.record import Phase
 from rollbook.report.build import build
 from rollbook.report.facts import compare_facts
@@ -350,6 +350,7 @@ REFUSED = [HostShown(name=f"g{number}", status="refused", reason=why) for number
 PARTIAL = [HostShown(name=f"p{number}", status="partial", reason="cut off") for number in range(2)]
 FAIL = FindingShown("x", "fail", "it is broken", "n1", [1], [], {}, "", "")
 WARN = FindingShown("x", "warn", "hm", "n1", [1], [], {}, "", "")
+NOTE = FindingShown("x", "note", "by the way", "n1", [1], [], {}, "", "")
 MISSING = FindingShown("host-missing", "fail", "refused: a (gone)", "gone", [4], [], {}, "", "")
 RAW = FindingShown("x", "fail", "refused [ssh: connect to host gone port 22]" + "y" * 99, "n1", [1], [], {}, "", "")
 LONG = FindingShown("x", "fail", f"a, {'b' * 80}, {'c' * 20}", "n1", [1], [], {}, "", "")
@@ -385,6 +386,7 @@ VERDICTS: dict[str, tuple[list[Any], str, str]] = {
     "all lost": ([None, REFUSED, []], "bad", "Problems: no host returned data: a and 1 other cause"),
     "the only host partial": ([None, PARTIAL[:1], []], "warn", "Worth a look: p0 is partial: cut off"),
     "all partial": ([None, PARTIAL, []], "warn", "Worth a look: 2 of 2 hosts partial: cut off on p[0-1]"),
+    "note": ([None, HOSTS, [NOTE]], "good", "No problems: 4 hosts complete"),
     "warning": ([None, HOSTS, [WARN, WARN]], "warn", "Worth a look: hm (x), and 1 more warning"),
 }
 
@@ -396,6 +398,30 @@ def test_verdict(name: str) -> None:
     found = verdict(given[0], given[1], given[2], NOTHING)
     assert (found.level, found.headline) == (level, headline)
     assert not any("host-missing" in reason for reason in found.reasons), "a host without data is described once"
+
+
+def test_checks_that_could_not_tell_are_counted() -> None:
+    """A verdict without problems says how many checks lacked their input."""
+    unknown = [RuleResult(id=name, outcome="could-not-tell", note="damaged tables") for name in ("a", "b")]
+    assert verdict(None, HOSTS, [], Findings.of("now", [], unknown)).reasons == ["2 checks could not tell"]
+
+
+def test_forged_evidence(tmp_path: Path) -> None:
+    """Evidence of another form than expected is not shown."""
+    forged = Finding(message="odd", hosts=["node2"], evidence={"metrics": 5, "also": {"a": 1}})
+    found = Findings.of("now", [], [RuleResult(id="host-outlier", outcome="fail", findings=[forged])])
+    [shown] = build(report_records.run(tmp_path, 3, 60, findings=found), None).findings
+    assert (shown.message, shown.metrics, shown.details) == ("odd", [], [])
+
+
+def test_hosts_have_the_status_of_the_terminal(tmp_path: Path) -> None:
+    """A host with several problems has all of their reasons on the page, as in the summary and in the exit code."""
+    run = report_records.run(tmp_path, 4, 60, gaps=((2, 10, 30),), lost={3: "no route"})
+    run.hosts.end = [HostResult(name="node2", status="unreachable", reason="no route to host")]
+    shown = {host.name: (host.status, host.reason) for host in build(run, None).hosts}
+    assert shown == {host.name: (host.status, host.reason) for host in run.hosts.outcome}
+    assert shown["node2"][0] == "partial"
+    assert shown["node2"][1].endswith("; at the end: no route to host")
 
 
 AMOUNTS = [

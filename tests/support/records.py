@@ -105,6 +105,7 @@ class RunCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     series: list[dict[str, Any]] = []
     clock_steps: list[ClockJump] = []
     interval: float | None = None
+    first_interval: float | None = None
     unread: list[str] = []
     metadata: dict[str, Any] = {}
     groups: dict[str, list[str]] = {}
@@ -121,7 +122,13 @@ class RunCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     def run_data(self) -> RunData:
         """The run as the input of rules."""
         hosts = msgspec.convert(
-            {"started_ns": 0, "ended_ns": 600 * 10**9, "interval_seconds": self.interval, "series": self.series},
+            {
+                "started_ns": 0,
+                "ended_ns": 600 * 10**9,
+                "interval_seconds": self.interval,
+                "first_interval_seconds": self.first_interval,
+                "series": self.series,
+            },
             RecordHosts,
         )
         hosts.start, hosts.end = host_results(self.start, self.unread), host_results(self.end)

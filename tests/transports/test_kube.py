@@ -16,6 +16,7 @@ import rollbook
 from rollbook.api.options import TransportOptions
 from rollbook.errors import NoHostReached, UsageError
 from rollbook.hosts import Host
+from rollbook.transports import kube
 from rollbook.transports.kube import GATHER_SECONDS, Kube, _Batch, _PodChannel, _State
 from tests.support.commands import ROLLBOOK
 from tests.support.fake_kube import FakeKube, fake_kube, needs_kubectl
@@ -197,6 +198,17 @@ def test_a_pod_created_while_pods_are_listed(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(Kube, "call", call)
     asyncio.run(main())
+
+
+def test_a_pod_whose_creation_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kubectl that hangs is ended, and the reason says so."""
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text("#!/bin/sh\nexec sleep 60\n")
+    kubectl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(kube, "CALL_SECONDS", 0.2)
+    with pytest.raises(NoHostReached, match="kubectl create did not end"):
+        asyncio.run(Kube().call(["create", "-f", "-"], check=False))
 
 
 def test_reasons_of_pods_with_similar_names(monkeypatch: pytest.MonkeyPatch) -> None:

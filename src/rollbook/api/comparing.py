@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -74,14 +75,14 @@ def _runs(side: SideLike, results: Path) -> list[Record]:
         return [side]
     if not isinstance(side, str | Path):
         return [run for one in side for run in _runs(one, results)]
-    if "," in str(side) and not Path(side).exists():
+    if "," in str(side) and not os.path.lexists(side):
         return [run for one in str(side).split(",") if one for run in _runs(one, results)]
     return [open_record(path) for path in _paths(str(side), results)]
 
 
 def _paths(text: str, results: Path) -> list[Path]:
     """The records that a text means: those of a directory or a group, or a single one."""
-    if not Path(text).exists():
+    if not os.path.lexists(text):
         group = find_group(text, results) if results.is_dir() else []
         return group or [find_record(text, results)]
     record = locate_record(Path(text))

@@ -18,7 +18,7 @@ from rollbook.hosts import fold
 from rollbook.records.findings import Change
 from rollbook.records.hosts import HostResult
 
-__all__ = ["Diff", "diff"]
+__all__ = ["Diff", "diff", "split_host"]
 
 
 class Diff(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag="rollbook.diff/1"):
@@ -40,10 +40,15 @@ class Diff(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schema",
         """Whether anything differs between the two sides."""
         return bool(self.only_before or self.only_after or any(self.hosts.values()))
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is missing from the comparison: all hosts have data, and all sources were read."""
+        return not self.without_data and not self.unread
+
 
 @check_arguments
 def diff(record: Path | str, other: Path | str | None = None, *, volatile: bool = False) -> Diff:
-    """Compare two records or snapshot files, or one host in each: `"RECORD:HOST"`.
+    """Compare two records or snapshot files, or one host in each: `"RECORD:HOST"`. A host of one side is that of both.
 
     Without `other`, compare start and end of the run. `volatile` includes counters, gauges and other changing values.
     Raises `RecordError` if a record does not exist, and `UsageError` if there is nothing to compare.
@@ -56,6 +61,7 @@ def diff(record: Path | str, other: Path | str | None = None, *, volatile: bool 
         sides, names = (_picked(old.start, one), _picked(old.end, one)), (f"start of {before}", f"end of {before}")
     else:
         new, two = _open(other)
+        one, two = one or two, two or one
         if one and two and one != two:
             ((first,), (second,)) = _picked(old.start, one), _picked(new.start, two)
             found = list(changes(first, second, volatile=volatile, one_host=False))
@@ -85,11 +91,18 @@ def diff(record: Path | str, other: Path | str | None = None, *, volatile: bool 
 
 
 def _open(record: Path | str) -> tuple[RunData, str | None]:
-    """A record, and the host in it if one is given; the name of a directory may contain a colon."""
-    path, colon, host = str(record).rpartition(":")
-    if not colon or os.path.lexists(record):
-        return run_data_of(record_path(record)), None
+    """A record, and the host in it if one is given."""
+    path, host = split_host(str(record))
     return run_data_of(record_path(path if isinstance(record, str) else Path(path))), host
+
+
+def split_host(text: str) -> tuple[str, str | None]:
+    """`RECORD:HOST` in two. Paths and hosts (`fd00::1`) may contain colons, names of records may not."""
+    colons = [at for at, character in enumerate(text) if character == ":"]
+    for end in (len(text), *reversed(colons)):
+        if os.path.lexists(text[:end]):
+            return text[:end], text[end + 1 :] or None
+    return (text[: colons[0]], text[colons[0] + 1 :]) if colons else (text, None)
 
 
 def _picked(hosts: Sequence[HostResult], name: str | None) -> list[HostResult]:

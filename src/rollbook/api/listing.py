@@ -19,6 +19,7 @@ from rollbook.errors import RecordError, UsageError
 from rollbook.journal.entries import segment_files
 from rollbook.journal.reader import Reader
 from rollbook.journal.state import is_recording, is_unfinished
+from rollbook.records.labels import PATH_STARTS
 from rollbook.records.locate import RUN_DOCUMENT, result_directory
 from rollbook.records.summary import RecordList, RecordSummary, State, Verdict, bare_summary, read_summary, start_of
 
@@ -109,7 +110,7 @@ def record_path(record: Path | str, results_dir: Path | str | Callable[[], Path]
     A `Path`, and a text that starts like one, are paths even if nothing is there; opening them explains that. The
     results directory is looked up only for a name. Raises the errors of `find_record`.
     """
-    if not isinstance(record, str) or os.path.lexists(record) or record.startswith((".", "/", "~")):
+    if not isinstance(record, str) or os.path.lexists(record) or record.startswith(PATH_STARTS):
         return Path(record)
     return find_record(record, results_dir() if callable(results_dir) else results_dir)
 

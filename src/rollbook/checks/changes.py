@@ -44,7 +44,7 @@ def changes(
 
 
 def unread_sources(before: HostResult, after: HostResult) -> list[str]:
-    """The sources whose fields are compared and that were not read on one of the sides."""
+    """The sources whose fields are compared and that were not read on one of the sides, or on both."""
     pair = (before, after)
     sources = dict.fromkeys(view.source for view in views_of(pair) if view.compared)
     return [source for source in sources if "unknown" in (status_of(side, source) for side in pair)]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import os
 import sys
 import traceback
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TextIO
 
 import click
 
@@ -78,7 +80,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            _mute()
+            _mute(sys.stdout)
             sys.exit(0)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -110,19 +112,47 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):  # the encoding may lack characters: print others in their place
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr = _Messages(sys.stderr)
     try:
         code = _run()
-        sys.stdout.flush()
+        with contextlib.suppress(BrokenPipeError):  # as in `Commands.invoke`; the command has ended with its own code
+            sys.stdout.flush()
     except OSError as error:  # mostly a full disk behind stdout: the output is incomplete
-        _mute()
-        _print_error(f"{error.filename}: {error.strerror}" if error.filename else f"cannot write: {error.strerror}")
+        _print_error(f"{error.filename}: {error.strerror}" if error.filename else f"cannot write: {error}")
         code = ExitCode.ERROR
     except KeyboardInterrupt:  # between two steps of click, which handles all others
         code = ExitCode.INTERRUPTED
     except Exception:  # noqa: BLE001 - without this, Python would exit with 1, which means findings
         traceback.print_exc()
         code = ExitCode.INTERNAL_ERROR
+    _mute_failing()
     sys.exit(code)
+
+
+class _Messages(io.TextIOWrapper):
+    """stderr. If its reader is gone, messages are lost: they must neither end a command nor change its exit code."""
+
+    def __init__(self, stream: io.TextIOWrapper) -> None:
+        super().__init__(stream.buffer, stream.encoding, "replace", line_buffering=True)
+
+    def write(self, text: str) -> int:
+        """Write a text, or drop it."""
+        with self._dropping():
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what is buffered, or drop it."""
+        with self._dropping():
+            super().flush()
+
+    @contextlib.contextmanager
+    def _dropping(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            _mute(self)
 
 
 def _open_closed() -> None:
@@ -168,6 +198,14 @@ def _print_error(message: str) -> None:
         click.echo("\n".join(map(clean, f"rollbook: {message}".split("\n"))), err=True)
 
 
-def _mute() -> None:
-    """Discard further output to stdout: flushing it would fail again when Python exits."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _mute_failing() -> None:
+    """Discard what stdout cannot write: flushing it would fail again when Python exits."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _mute(sys.stdout)
+
+
+def _mute(stream: TextIO) -> None:
+    """Discard further output to a stream."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -95,10 +95,9 @@ def print_plan(request: Request, *, as_json: bool) -> None:
             rows.append((item.id, f"{item.seconds:g} s", size(item.limit), what) if not at else ("", "", "", what))
     print_table(("item", "timeout", "limit", "what is read"), rows, wrap=True)
     total = min(request.limits.node_bytes, sum(item.limit for item in request.items))
-    nodes = count_text(len(request.nodes), "node")
+    items, nodes = count_text(len(request.items), "item"), count_text(len(request.nodes), "node")
     click.echo(
-        f"{len(request.items)} items from {nodes} ({clean(fold(request.nodes))}), at most {size(total)} each; "
-        "nothing was read",
+        f"{items} from {nodes} ({clean(fold(request.nodes))}), at most {size(total)} each; nothing was read",
         err=True,
     )
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import click
 
-from rollbook.api.diff import Diff, diff
+from rollbook.api.diff import Diff, diff, split_host
 from rollbook.checks.text import change_text
 from rollbook.clean import clean, count_text
 from rollbook.cli.options import Command, json_option
 from rollbook.cli.output import names_by, print_json, stderr
 from rollbook.cli.record_argument import find
+from rollbook.errors import ExitCode
 from rollbook.hosts import fold
 
 __all__ = ["command"]
@@ -26,22 +26,23 @@ __all__ = ["command"]
 def command(record: str, other: str | None, *, volatile: bool, as_json: bool) -> None:
     """Compare RECORD with OTHER, field by field; without OTHER, the start and end of its run.
 
-    Both are records, snapshot files, or one host in either. Exits with 1 if anything differs.
+    Both are records, snapshot files, or one host in either. Exits with 1 if anything differs, else with 3 if a host
+    has no data or a source was not read.
     """
     found = diff(_named(record), None if other is None else _named(other), volatile=volatile)
     if as_json:
         print_json(found)
     else:
         _show(found)
-    sys.exit(1 if found.differs else 0)
+    if found.differs:
+        sys.exit(ExitCode.FINDINGS)
+    sys.exit(ExitCode.SUCCESS if found.is_complete else ExitCode.INCOMPLETE)
 
 
 def _named(text: str) -> str:
-    """The path of a record, or of a record and a host; the name of a directory may contain a colon."""
-    record, colon, host = text.rpartition(":")
-    if not colon or os.path.lexists(text):
-        return str(find(text))
-    return f"{find(record)}:{host}"
+    """The path of a record, with the host if one is given."""
+    record, host = split_host(text)
+    return f"{find(record)}:{host}" if host else str(find(record))
 
 
 def _show(found: Diff) -> None:
@@ -60,7 +61,8 @@ def _show(found: Diff) -> None:
     _show_unread(found)
     if found.hosts:
         differing, hosts = sum(map(bool, found.hosts.values())), count_text(len(found.hosts), "host")
-        stderr().print(f"{differing} of {hosts} with differences" if differing else f"no differences on {hosts}")
+        where = "" if found.is_complete else " in what was read"
+        stderr().print(f"{differing} of {hosts} with differences" if differing else f"no differences{where} on {hosts}")
     else:
         other = "; compare two with A:HOST B:HOST" if found.only_before and found.only_after else ""
         stderr().print(f"no host is on both sides{other}")

@@ -104,9 +104,22 @@ sign_option = option(
 json_option = option("--json", "as_json", heading=OUTPUT, is_flag=True, help="Print one JSON document.")
 
 
+class OutputFile(click.Path):
+    """A file to write. `-` is rejected: what is printed without the option is not what the file would contain."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path, or a usage error."""
+        if str(value) == "-":
+            self.fail("'-' is not a file; use ./- or /dev/stdout.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def file_option(*names: str, help: str) -> Callable[[Any], Any]:  # noqa: A002 - as in click
     """The option for a file to write."""
-    return option(*names, heading=OUTPUT, type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help=help)
+    return option(*names, heading=OUTPUT, type=OutputFile(), metavar="FILE", help=help)
 
 
 def complete(

@@ -15,7 +15,7 @@ import msgspec
 
 from rollbook.api.finish import open_record
 from rollbook.api.listing import summaries
-from rollbook.clean import clean
+from rollbook.clean import clean, count_text
 from rollbook.cli.configuration import results_directory
 from rollbook.cli.options import OUTPUT, Command, option
 from rollbook.cli.output import print_table, stderr
@@ -135,7 +135,7 @@ def _table(names: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
     if not cells:
         stderr().print("no rows")
     if more:
-        stderr().print(f"{more} more rows; --format csv or json prints them all")
+        stderr().print(f"{count_text(more, 'more row')}; --format csv or json prints them all")
 
 
 def _cell(value: Any) -> str:

@@ -12,7 +12,7 @@ from rollbook.api.settings import Settings
 from rollbook.api.signals import Signals
 from rollbook.cli.options import RECORDING, Number, option
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
-from rollbook.cli.recording import RunView, leave, option_values, recording_options, show_end
+from rollbook.cli.recording import RunView, leave, missing_code, option_values, recording_options, show_end
 from rollbook.errors import ExitCode
 
 __all__ = ["command"]
@@ -41,9 +41,5 @@ def command(reach: Reach, *, settings: Settings, duration: float | None, quiet: 
     with Signals() as signals:
         recording = record_for(settings, duration, progress, signals)
         show_end(recording, quiet=quiet, as_json=as_json)
-        if recording.finish_error == INTERRUPTED:
-            code = ExitCode.INTERRUPTED
-        else:
-            unfinished = recording.finish_error or recording.signing_error
-            code = ExitCode.ERROR if unfinished else recording.coverage.exit_code
+        code = ExitCode.INTERRUPTED if recording.finish_error == INTERRUPTED else missing_code(recording)
         leave(code, recording, signals)

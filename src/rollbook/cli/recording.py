@@ -29,7 +29,7 @@ from rollbook.records.hosts import HasStatus
 from rollbook.records.labels import Label
 from rollbook.report.summary import summarise
 
-__all__ = ["RunView", "leave", "option_values", "recording_options", "share_option", "show_end"]
+__all__ = ["RunView", "leave", "missing_code", "option_values", "recording_options", "share_option", "show_end"]
 
 share_option = option(
     "--share",
@@ -185,6 +185,13 @@ def show_end(recording: Recording, *, quiet: bool = False, as_json: bool = False
         _show_end(recording, stderr(), quiet=quiet, as_json=as_json)
     except OSError:  # the terminal is closed: later output must not fail either
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
+def missing_code(recording: Recording) -> int:
+    """The exit code for what a recording lacks: its record is not finished or signed, or hosts or data are missing."""
+    if recording.finish_error or recording.signing_error:
+        return ExitCode.ERROR
+    return recording.coverage.exit_code or (ExitCode.INCOMPLETE if recording.recording_error else ExitCode.SUCCESS)
 
 
 def leave(code: int, recording: Recording, signals: Signals) -> NoReturn:

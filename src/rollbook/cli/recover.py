@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from rollbook.api.finish import recover
+from rollbook.clean import count_text
 from rollbook.cli.options import sign_option
 from rollbook.cli.output import coverage_line, stderr
 from rollbook.cli.record_argument import RecordPath
@@ -24,7 +25,8 @@ def command(record: Path, sign: Path | None) -> None:
     key to sign it again.
     """
     recovered = recover(record, sign=sign)
-    samples = sum(host.samples for host in recovered.hosts.series)
+    samples = count_text(sum(host.samples for host in recovered.hosts.series), "sample")
     stderr().print(
-        f"{samples} samples recovered; {coverage_line(recovered.coverage)}; record in {recovered.path}", soft_wrap=True
+        f"{samples} recovered; {coverage_line(recovered.coverage)}; record in {recovered.path}",
+        soft_wrap=True,
     )

@@ -20,7 +20,7 @@ from rollbook.api.settings import Settings, in_group
 from rollbook.api.signals import Signals
 from rollbook.cli.options import BENCHMARK, RECORDING, Number, complete, is_typed, option
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
-from rollbook.cli.recording import RunView, leave, option_values, recording_options, show_end
+from rollbook.cli.recording import RunView, leave, missing_code, option_values, recording_options, show_end
 from rollbook.errors import CannotRun, ExitCode, UsageError
 from rollbook.mlperf.result_directory import Placement
 from rollbook.records.record import Record
@@ -193,8 +193,7 @@ def _exit_code(recording: Recording, *, strict: bool) -> int:
     """That of the command; with --strict, one for an incomplete record if the command succeeded."""
     code = recording.exit_code or 0
     if strict and code == 0:
-        unfinished = recording.finish_error or recording.signing_error
-        code = ExitCode.ERROR if unfinished else _strict_code(recording.record)
+        code = missing_code(recording) or _verdict_code(recording.record)
     return code
 
 
@@ -220,10 +219,8 @@ def _show_place(settings: Settings, endings: Sequence[str], *, stopped: bool) ->
         click.echo(f"group {group.id}: {len(endings)} of {group.size} runs{counts}{end}{hint}", err=True)
 
 
-def _strict_code(record: Record) -> int:
-    """With --strict: missing hosts first, then a verdict of INVALID, or none for lack of inputs."""
-    if record.coverage.exit_code:
-        return record.coverage.exit_code
+def _verdict_code(record: Record) -> int:
+    """The exit code for a verdict of INVALID, or for none for lack of inputs."""
     if record.metadata.get("verification") == "INVALID":
         return ExitCode.FINDINGS
     return ExitCode.INCOMPLETE if record.metadata.get("verification_missing", True) else ExitCode.SUCCESS

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from rollbook.clean import clean
+from rollbook.clean import clean, count_text
 from rollbook.cli.live import gather_live
 from rollbook.cli.options import OUTPUT, RECORDING, complete, json_option, option, refuse_given, sign_option
 from rollbook.cli.output import coverage_line, print_failures, print_hosts, print_json, size
@@ -166,8 +166,9 @@ def _cpu(known: HostInfo) -> str:
     if known.cpu is None:
         return ""
     sockets = f"{known.cpu.num_sockets} × " if known.cpu.num_sockets else ""
-    cores = f"{known.cpu.num_cores} cores, " if known.cpu.num_cores else ""
-    return f"{sockets}{known.cpu.model or known.cpu.architecture}, {cores}{known.cpu.num_logical_cores} threads"
+    cores = f"{count_text(known.cpu.num_cores, 'core')}, " if known.cpu.num_cores else ""
+    threads = count_text(known.cpu.num_logical_cores, "thread")
+    return f"{sockets}{known.cpu.model or known.cpu.architecture}, {cores}{threads}"
 
 
 def _disks(host: HostResult) -> str:
@@ -179,7 +180,7 @@ def _rdma(host: HostResult) -> str:
     """The active RDMA ports by rate: `8 × 400 Gb/s, 1 down`."""
     ports = host.rows(Port)
     rates = Counter(port.rate_gbps for port in ports if (port.state or "").endswith("ACTIVE"))
-    found = [f"{count} × {rate:g} Gb/s" if rate else f"{count} ports" for rate, count in rates.items()]
+    found = [f"{count} × {rate:g} Gb/s" if rate else count_text(count, "port") for rate, count in rates.items()]
     down = len(ports) - rates.total()
     return ", ".join([*found, *([f"{down} down"] if down else [])])
 
@@ -198,4 +199,5 @@ def _network(host: HostResult) -> str:
         return ""
     best = max(links, key=lambda link: link.speed_mbps or 0)
     speed = f"{best.speed_mbps / 1000:g} Gb/s, " if best.speed_mbps else ""
-    return f"{best.interface_name}: {speed}MTU {best.mtu}"
+    mtu = f"MTU {best.mtu}" if best.mtu else ""
+    return f"{best.interface_name}: {speed}{mtu}".rstrip(", :")

@@ -64,4 +64,4 @@ def _show(found: Verified) -> None:
             f"signed by {signature.key}; {signature.note}" if signature.good else f"bad signature: {signature.note}"
         )
     judged = count_text(len(found.problems), "problem") if found.problems else "unchanged"
-    stderr().print(clean(f"{judged}: {found.files} files, {size(found.bytes)}, {signed}"), soft_wrap=True)
+    stderr().print(clean(f"{judged}: {count_text(found.files, 'file')}, {size(found.bytes)}, {signed}"), soft_wrap=True)

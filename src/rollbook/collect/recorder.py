@@ -78,7 +78,10 @@ class Recorder:
                 self.journal.close()
 
     async def ready(self) -> None:
-        """Wait until every host has sent its start facts or failed; bounded by the per-host timeout."""
+        """Wait until every host has sent its start facts or failed.
+
+        A host has its timeout from its turn on, and again with the fallback.
+        """
         await self._streams.ready()
         self.event("ready")
         with contextlib.suppress(RecordError):

@@ -75,7 +75,10 @@ class Streams:
             await self._launching.__aexit__(None, None, None)
 
     async def ready(self) -> None:
-        """Wait until every host has sent its start facts or failed; bounded by the per-host timeout."""
+        """Wait until every host has sent its start facts or failed.
+
+        A host has its timeout from its turn on, and again with the fallback.
+        """
         await asyncio.gather(*(stream.ready.wait() for stream in self.streams))
 
     async def mark(self, name: str) -> None:

@@ -10,10 +10,12 @@ import msgspec
 from rollbook.errors import UsageError
 from rollbook.records.hosts import Int64
 
-__all__ = ["Group", "Label", "label_of"]
+__all__ = ["PATH_STARTS", "Group", "Label", "label_of"]
 
 LONGEST = {"name": 100, "tag": 100, "note": 2000}
 RESERVED = "latest"
+PATH_STARTS = (".", "/", "~")
+"""A text that starts like this is a path, not the name of a record."""
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -46,6 +48,8 @@ class Label(msgspec.Struct, frozen=True, omit_defaults=True):
             raise UsageError("a tag is empty")
         if name == RESERVED or any(character in name for character in "/,:"):
             raise UsageError(f"{name!r} cannot be a name: `latest`, '/', ',' and ':' are reserved")
+        if name.startswith(PATH_STARTS):
+            raise UsageError(f"{name!r} cannot be a name: it starts like a path")
         return cls(name, list(dict.fromkeys(tags)), note)
 
 

@@ -71,18 +71,17 @@ class RecordDirectory:
         `parts` are the directories between the results and the stamp, by default the type alone. Only the owner can
         read the record unless it is shared: then the umask decides.
         """
-        for second in range(3600):
-            stamp = times.stamp(now + dt.timedelta(seconds=second))
-            path = results.joinpath(*(parts or (kind,)), stamp)
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.mkdir(mode=0o777 if share else 0o700)
-            except FileExistsError:
-                continue
-            except OSError as error:
-                raise UsageError(f"cannot create {path}: {error.strerror}") from error
-            return cls(path, kind, stamp)
-        raise UsageError(f"no free name for a record under {path.parent}")
+        parent = results.joinpath(*(parts or (kind,)))
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            for second in range(3600):
+                stamp = times.stamp(now + dt.timedelta(seconds=second))
+                with contextlib.suppress(FileExistsError):
+                    (parent / stamp).mkdir(mode=0o777 if share else 0o700)
+                    return cls(parent / stamp, kind, stamp)
+        except OSError as error:
+            raise UsageError(f"cannot create {parent}: {error.strerror}") from error
+        raise UsageError(f"no free name for a record under {parent}")
 
     def file(self, suffix: str) -> Path:
         """The path of a document that is named after the record: `<type>_<stamp>_<suffix>`.

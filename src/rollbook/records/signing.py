@@ -7,6 +7,7 @@ may sign; without one, a signature only identifies its key.
 from __future__ import annotations
 
 import re
+import stat
 import subprocess
 from pathlib import Path
 
@@ -47,7 +48,9 @@ def sign(manifest: Path, key: Path) -> None:
 
     If signing fails, an existing signature stays and `RecordError` is raised.
     """
-    write_file(signature_file(manifest), _signed(read_regular(manifest), key))
+    # Who can read the manifest can check it.
+    mode = stat.S_IMODE(manifest.stat().st_mode)
+    write_file(signature_file(manifest), _signed(read_regular(manifest), key), mode=mode)
 
 
 def try_key(key: Path) -> None:

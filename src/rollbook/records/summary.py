@@ -24,8 +24,8 @@ class RecordSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One record in a list. What is not known about a record that is not complete is omitted.
 
     `state` is complete, recording, unfinished (its collector died: `rollbook recover`) or broken, with the reason.
-    `verdict` is the worst of: the command failed, findings of severity fail, of severity warn; else ok, or unchecked
-    without findings. `verification` is MLPerf Storage's verdict.
+    `verdict` is the worst of: the command failed, findings of severity fail, of severity warn; else ok. It is unchecked
+    if no rules were applied, and unknown if the exit status is not known. `verification` is MLPerf Storage's verdict.
     """
 
     path: str

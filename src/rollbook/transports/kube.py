@@ -115,7 +115,7 @@ class Kube:
             output, ending = await run_program(self.kubectl(*words), CALL_SECONDS, stdin)
         except AgentFailed as error:
             raise UsageError(f"{error}; --via kube needs kubectl") from error
-        if check and ending.code != 0:
+        if ending.code < 0 or (check and ending.code != 0):  # negative: it was killed, at the latest by the timeout
             raise explain_call(words[0], ending)
         return output if check else output + ending.stderr
 

@@ -54,5 +54,5 @@ def check(run: RunData) -> Iterator[Finding]:
 
 def _samples(host: SeriesHost) -> str:
     if host.missed:
-        return f"{host.samples} of {host.samples + host.missed} samples"
-    return f"{host.samples or 'no'} samples"
+        return f"{host.samples} of {count_text(host.samples + host.missed, 'sample')}"
+    return count_text(host.samples, "sample") if host.samples else "no samples"
