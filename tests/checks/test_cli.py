@@ -161,7 +161,7 @@ def test_expectations_and_baseline(snapshot: Path, tmp_path: Path) -> None:
     file.write_text('[[expect]]\nfield = "thp.enabled"\nequals = "never"\nreason = "as tuned"\n')
     base.write_bytes(encode(Snapshot.of("2026-07-01T00:00:00Z", host_results({"n[1-2]": FAIL}))))
     result = check(snapshot, {"n[1-2]": GOOD}, "--expect", str(file), "--baseline", str(base))
-    assert "thp: enabled madvise, expected never (n[1-2])" in result.stdout
+    assert "thp: enabled madvise, expected never: as tuned (n[1-2])" in result.stdout
     assert "clocksource: current jiffies-of-old -> tsc" in result.stdout
 
 

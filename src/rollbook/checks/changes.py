@@ -44,9 +44,13 @@ def changes(
 
 
 def unread_sources(before: HostResult, after: HostResult) -> list[str]:
-    """The sources whose fields are compared and that were not read on one of the sides, or on both."""
+    """The sources whose fields are compared and that were not read on one of the sides, or on both.
+
+    Sources that neither side was asked for are left out.
+    """
     pair = (before, after)
-    sources = dict.fromkeys(view.source for view in views_of(pair) if view.compared)
+    asked = {*before.facts, *before.readings, *after.facts, *after.readings}
+    sources = dict.fromkeys(view.source for view in views_of(pair) if view.compared and view.source in asked)
     return [source for source in sources if "unknown" in (status_of(side, source) for side in pair)]
 
 

@@ -112,14 +112,15 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):  # the encoding may lack characters: print others in their place
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    if isinstance(sys.stderr, io.TextIOWrapper):
+    if sys.stderr is sys.__stderr__ and isinstance(sys.stderr, io.TextIOWrapper):
         sys.stderr = _Messages(sys.stderr)
     try:
         code = _run()
         with contextlib.suppress(BrokenPipeError):  # as in `Commands.invoke`; the command has ended with its own code
             sys.stdout.flush()
     except OSError as error:  # mostly a full disk behind stdout: the output is incomplete
-        _print_error(f"{error.filename}: {error.strerror}" if error.filename else f"cannot write: {error}")
+        reason = error.strerror or repr(error)
+        _print_error(f"{error.filename}: {reason}" if error.filename else f"cannot write: {reason}")
         code = ExitCode.ERROR
     except KeyboardInterrupt:  # between two steps of click, which handles all others
         code = ExitCode.INTERRUPTED
