@@ -8,8 +8,9 @@
     [case.items.n1.kernel-log]
     "journalctl -k" = '''…'''
 
-By node and item, the text of each source. `status` sets the status of items, `exit` the exit status of sources, and
-`cluster` has what was read once. `lines` are the numbers of the evidence lines of the first finding.
+By node and item, the text of each source. `status` sets the status of items, `exit` the exit status of sources.
+`cluster` has what was read once, and `cluster_status` the status of its items by source. `lines` are the numbers of the
+evidence lines of the first finding.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class BundleCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     status: dict[str, dict[str, str]] = {}
     exit: dict[str, int] = {}
     cluster: dict[str, str] = {}
+    cluster_status: dict[str, str] = {}
     window: dict[str, dt.datetime] = {}
     start: Sets = {}
 
@@ -61,11 +63,7 @@ def write_bundle(directory: Path, case: BundleCase) -> Path:
     """Write the report of a case."""
     names = list(dict.fromkeys([*case.items, *case.status]))
     results = [NodeResult(node=name, status="complete", items=_items(directory, case, name)) for name in names]
-    cluster = [
-        ItemResult(id=item, status="complete", files=[_file(directory, f"cluster/{item}/{at}", source, text, 0)])
-        for at, (source, text) in enumerate(case.cluster.items())
-        for item in [f"{'kubernetes' if source.startswith('kubectl') else 'slurm'}-{at}"]
-    ]
+    cluster = [_cluster_item(directory, case, at, source) for at, source in enumerate(case.cluster)]
     summary = BundleSummary(
         report_id="test",
         timestamp=MADE,
@@ -81,6 +79,13 @@ def write_bundle(directory: Path, case: BundleCase) -> Path:
         hosts = RecordHosts(started_ns=0, ended_ns=0, start=host_results(case.start))
         (directory / "hosts.json").write_bytes(encode(hosts))
     return directory
+
+
+def _cluster_item(directory: Path, case: BundleCase, at: int, source: str) -> ItemResult:
+    item = f"{'kubernetes' if source.startswith('kubectl') else 'slurm'}-{at}"
+    file = _file(directory, f"cluster/{item}/{at}", source, case.cluster[source], case.exit.get(source, 0))
+    status: Any = case.cluster_status.get(source, "complete")
+    return ItemResult(id=item, status=status, reason="" if status == "complete" else "no answer", files=[file])
 
 
 def _items(directory: Path, case: BundleCase, node: str) -> list[ItemResult]:

@@ -86,6 +86,11 @@ class BundleData(RunData):
         self.more_rules, self.skipped_rules = rules, BEFORE_A_RUN
         self.bundle = bundle
         self.unreadable: dict[str, str] = {}
+        self.partial: dict[str, str] = {}
+        """What the rule that is applied has read of items of the cluster that are not whole, and why not, by item.
+
+        Apart from `unreadable`, because `report-incomplete` lists these items by their status.
+        """
 
     @functools.cached_property
     def logs(self) -> Scanner:
@@ -102,8 +107,15 @@ class BundleData(RunData):
                 yield from self._texts(node, items[item], sources)
 
     def cluster_texts(self, *sources: str) -> Iterator[Text]:
-        """The files that were read once, by patterns of what was read."""
+        """The files that were read once, by patterns of what was read; `partial` has the items with such a file.
+
+        With one pattern, a whole file is enough. With several, a query without a file may be the one that matters.
+        """
         for item in self.bundle.cluster.values():
+            files = [file for file in item.files if _fits(file.source, sources)]
+            is_whole = len(sources) == 1 and not any(file.truncated or file.exit_status for file in files)
+            if files and not is_whole and item.status not in ("complete", "absent"):
+                self.partial[item.id] = f"{item.id} {item.status}" + (f" ({item.reason})" if item.reason else "")
             yield from self._texts("", item, sources)
 
     def require_cluster(self, part: str) -> None:
@@ -155,7 +167,7 @@ class BundleData(RunData):
                     found.append(reason)
                 case ["cluster", item, *_] if item.startswith(f"{part}-"):
                     found.append(reason)
-        return found
+        return found + [reason for item, reason in self.partial.items() if part and item.startswith(part)]
 
     def _cut(self, node: str, name: str, states: Sequence[ItemResult]) -> str:
         """Why a log is not whole; empty if it reaches back to the start of the time window."""

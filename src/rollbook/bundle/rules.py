@@ -41,6 +41,7 @@ def _check(name: str, row: Row, run: RunData) -> Iterator[Finding]:
     """The findings of one rule. Raises `CannotTell` if a node lacks what it needs."""
     if not isinstance(run, BundleData):
         raise NotApplicable("not an issue report")
+    run.partial.clear()
     is_present, reasons = run.unread(row.logs, row.items)
     found = [*_from_logs(name, row, run), *_from_values(name, row, run)]
     yield from found[:MAX_FINDINGS]
