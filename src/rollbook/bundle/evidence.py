@@ -156,6 +156,8 @@ class BundleData(RunData):
                 elif not states and not found:
                     why = node.reason or node.status
                     reasons.setdefault(f"no items: {why}", []).append(node.node)
+                elif node.status == "not-tried" and len(states) < len(candidates):  # its end did not come
+                    reasons.setdefault(f"not finished: {node.reason or node.status}", []).append(node.node)
         return is_present, reasons
 
     def unreadable_in(self, items: Collection[str], part: str) -> list[str]:
