@@ -24,7 +24,7 @@ from rollbook.bundle.directory import READ, BundleDirectory, read_summary
 from rollbook.bundle.items import Item
 from rollbook.bundle.reading import Bundle
 from rollbook.bundle.request import Request
-from rollbook.bundle.summary import BundleSummary, File, ItemResult, NodeResult
+from rollbook.bundle.summary import BundleSummary, File, ItemResult, ItemStatus, NodeResult
 from rollbook.errors import RecordError
 from rollbook.hosts import parse_hosts
 from rollbook.records.record import Record
@@ -207,3 +207,36 @@ def test_an_interrupted_report_does_not_pass(tmp_path: Path) -> None:
     assert [(node.status, len(node.items)) for node in summary.results] == [("not-tried", 1), ("complete", 2)]
     assert "not all from 1 node: n1" in (directory.path / "index.html").read_text().lower()
     assert BundleDirectory.open(directory.path).missing_items(directory.nodes["n1"]) == ["gpu-memory"]
+
+
+def test_resume_keeps_cluster_data_that_cannot_be_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the login of kubectl has expired at the resume, what it had given stays, and so does the cluster's type."""
+
+    def item(name: str, status: ItemStatus, *files: str) -> ItemResult:
+        listed = [File(path=f"cluster/{name}/{file}", source=file, size=0, sha256="") for file in files]
+        return ItemResult(id=name, status=status, files=listed)
+
+    def run(*items: ItemResult) -> BundleSummary:
+        async def give(*_arguments: object, **_options: object) -> tuple[list[ItemResult], None]:
+            return list(items), None
+
+        monkeypatch.setattr("rollbook.bundle.collect.read_cluster", give)
+        path = tmp_path / "x"
+        directory = BundleDirectory.open(path) if path.exists() else create_bundle(tmp_path)
+        return asyncio.run(collect(directory, [], [], Reach(lambda _: Local()), cluster=ClusterOptions()))
+
+    nodes = item("kubernetes-nodes", "complete", "nodes.json")
+    statistics = item("slurm-statistics", "complete", "sdiag.txt")
+    first = run(nodes, item("slurm-nodes", "timed-out", "sinfo.txt"), item("slurm-jobs", "failed"), statistics)
+    assert first.cluster_type == "kubernetes"
+    again = item("slurm-nodes", "failed", "nodes.txt")
+    second = run(item("kubernetes", "failed"), again, item("slurm-jobs", "complete", "squeue.txt"))
+    assert [(one.id, one.status, [file.source for file in one.files]) for one in second.cluster] == [
+        ("kubernetes-nodes", "complete", ["nodes.json"]),
+        ("slurm-nodes", "failed", ["nodes.txt", "sinfo.txt"]),
+        ("slurm-jobs", "complete", ["squeue.txt"]),
+        ("slurm-statistics", "complete", ["sdiag.txt"]),
+    ]
+    assert second.cluster_type == "kubernetes"
+    third = run(item("slurm-nodes", "failed"))
+    assert third.cluster == second.cluster
