@@ -8,7 +8,8 @@
     [case.items.n1.kernel-log]
     "journalctl -k" = '''…'''
 
-By node and item, the text of each source. `status` sets the status of items, `exit` the exit status of sources.
+By node and item, the text of each source. `status` sets the status of items, `reasons` their reasons, `exit` the exit
+status of sources, and `truncated` which sources of truncated items lack what (default: all lack their beginning).
 `cluster` has what was read once, and `cluster_status` the status of its items by source. `lines` are the numbers of the
 evidence lines of the first finding.
 """
@@ -44,6 +45,8 @@ class BundleCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     lines: list[int] | None = None
     items: dict[str, dict[str, dict[str, str]]] = {}
     status: dict[str, dict[str, str]] = {}
+    reasons: dict[str, str] = {}
+    truncated: dict[str, str] = {}
     exit: dict[str, int] = {}
     cluster: dict[str, str] = {}
     cluster_status: dict[str, str] = {}
@@ -97,8 +100,11 @@ def _items(directory: Path, case: BundleCase, node: str) -> list[ItemResult]:
         ]
         status: Any = case.status.get(node, {}).get(item, "complete")
         cut = "first 9 MB of 10 MB" if status == "truncated" else ""
-        files = [msgspec.structs.replace(file, truncated=cut) for file in files]
-        found.append(ItemResult(id=item, status=status, files=files))
+        files = [
+            msgspec.structs.replace(file, truncated=case.truncated.get(file.source, "" if case.truncated else cut))
+            for file in files
+        ]
+        found.append(ItemResult(id=item, status=status, reason=case.reasons.get(item, ""), files=files))
     others = {
         item: status for item, status in case.status.get(node, {}).items() if item not in case.items.get(node, {})
     }
