@@ -10,6 +10,7 @@
 
 By node and item, the text of each source. `status` sets the status of items, `reasons` their reasons, `exit` the exit
 status of sources, and `truncated` which sources of truncated items lack what (default: all lack their beginning).
+`ended` is when a node was read.
 `cluster` has what was read once, and `cluster_status` the status of its items by source. `lines` are the numbers of the
 evidence lines of the first finding.
 """
@@ -48,6 +49,7 @@ class BundleCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     reasons: dict[str, str] = {}
     truncated: dict[str, str] = {}
     exit: dict[str, int] = {}
+    ended: dict[str, dt.datetime] = {}
     cluster: dict[str, str] = {}
     cluster_status: dict[str, str] = {}
     window: dict[str, dt.datetime] = {}
@@ -65,7 +67,10 @@ class RuleCases(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 def write_bundle(directory: Path, case: BundleCase) -> Path:
     """Write the report of a case."""
     names = list(dict.fromkeys([*case.items, *case.status]))
-    results = [NodeResult(node=name, status="complete", items=_items(directory, case, name)) for name in names]
+    results = [
+        NodeResult(node=name, status="complete", ended=case.ended.get(name), items=_items(directory, case, name))
+        for name in names
+    ]
     cluster = [_cluster_item(directory, case, at, source) for at, source in enumerate(case.cluster)]
     summary = BundleSummary(
         report_id="test",

@@ -211,7 +211,7 @@ class Scanner:
 
     def _time(self, node: str, text: str, path: str) -> dt.datetime | None:
         zone = dt.UTC if IN_UTC in path else self.zones.get(node, dt.UTC)
-        return line_time(text, self.bundle.summary.timestamp, self.boots.get(node), zone)
+        return line_time(text, self.bundle.read_at[node], self.boots.get(node), zone)
 
     def _count(self, node: str, search: _Search, event: Event) -> None:
         window = self.bundle.summary.window
