@@ -271,3 +271,13 @@ def test_python_api(tmp_path: Path) -> None:
     assert bundle.summary.results[0].status == "complete"
     assert bundle.findings is not None
     assert rollbook.open_record(bundle.path).hosts.start[0].hostname
+
+
+def test_an_obfuscated_report_is_printed_as_it_was_written(run: Run, tmp_path: Path) -> None:
+    """`--json` prints the names that are in the report, and not the originals."""
+    result = run("-w", "secretnode01", "--item", "os", "--obfuscate", "map.json", "--json", "-o", "case.tar.gz")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert [node["node"] for node in document["results"]] == ["host0001"]
+    assert "secretnode01" not in result.stdout
+    assert document == json.loads((unpack(tmp_path / "case.tar.gz", tmp_path / "x") / "summary.json").read_bytes())

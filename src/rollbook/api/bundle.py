@@ -55,7 +55,10 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Bundle(NamedTuple):
-    """An issue report: its directory or archive, what it contains, and its findings or why there are none."""
+    """An issue report: its directory or archive, what it contains, and its findings or why there are none.
+
+    Names in `summary` and `findings` are those in the report, replaced if it is obfuscated.
+    """
 
     path: Path
     summary: BundleSummary
@@ -152,8 +155,8 @@ async def run_bundle(
     **options: Unpack[CollectOptions],
 ) -> Bundle:
     """Collect into a directory, and complete it; `names` is the map of obfuscated names."""
-    summary = await collect(directory, request.items, hosts, reach, **options)
-    path, findings, problem = finish(directory, names=names, key=sign, archive=archive)
+    await collect(directory, request.items, hosts, reach, **options)
+    path, summary, findings, problem = finish(directory, names=names, key=sign, archive=archive)
     return Bundle(path, summary, findings, problem)
 
 

@@ -33,7 +33,7 @@ from rollbook.records.locate import metadata_files
 from rollbook.records.reading import UNDECODABLE, read_regular, require_directory, require_own
 from rollbook.records.record import RecordHosts
 
-__all__ = ["READ", "REDACTIONS", "BundleDirectory", "NodeState", "read_summary", "update_summary"]
+__all__ = ["READ", "REDACTIONS", "SUMMARY", "BundleDirectory", "NodeState", "read_summary", "update_summary"]
 
 KIND = "bundle"
 SUMMARY, REQUEST, STATE, REDACTIONS = "summary.json", "request.json", "state.jsonl", "redactions.json"
