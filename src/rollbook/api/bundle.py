@@ -99,9 +99,9 @@ def parse_time(value: dt.datetime | str | None, now: dt.datetime) -> dt.datetime
     """A time: `2h` (ago; s, m, h, d), or ISO 8601, local without a zone. Raises `UsageError`."""
     if value is None or isinstance(value, dt.datetime):
         return value.astimezone(dt.UTC) if value else None
-    if found := AGO.fullmatch(value.strip()):
-        return now - dt.timedelta(seconds=float(found[1]) * UNITS[found[2]])
     try:
+        if found := AGO.fullmatch(value.strip()):
+            return now - dt.timedelta(seconds=float(found[1]) * UNITS[found[2]])
         return dt.datetime.fromisoformat(value.strip()).astimezone(dt.UTC)
     except (ValueError, OverflowError):
         raise UsageError(f"{value!r} is not a time: write 2h for two hours ago, or 2026-11-16T05:00") from None
