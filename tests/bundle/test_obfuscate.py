@@ -199,3 +199,43 @@ def test_nothing_is_written_if_the_summary_would_be_invalid(tmp_path: Path, monk
         obfuscate(bundle, pairs)
     assert all_files(bundle) == before
     assert not pairs.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "replaced"),
+    [
+        ("slurmd.node003.log", "slurmd.host0001.log"),
+        ("node003-ib0", "host0001-ib0"),
+        ("node003_results", "host0001_results"),
+        ("NODE003", "host0001"),
+        ("a.b.c.Node003.log", "a.b.c.host0001.log"),
+        ("ip-10-1-104-161-ib0", "host0002-ib0"),
+        ("job_alice.log", "job_user0001.log"),
+        ("krb5cc_alice", "krb5cc_user0001"),
+        ("core.mary-ann.1", "core.user0002.1"),
+        ("node0031-ib0", "node0031-ib0"),
+        ("malice_x", "malice_x"),
+        ("ALICE_x", "ALICE_x"),
+        ("gpu-login-1", "gpu-login-1"),
+        ("not-read", "not-read"),
+        ("bundle_20261116_050000_metadata.json", "bundle_20261116_050000_metadata.json"),
+    ],
+)
+def test_names_inside_of_words(text: str, replaced: str) -> None:
+    """Names that are joined to other words are replaced, those of hosts in any case; parts of parts are not."""
+    hosts = {"node003": "host0001", "ip-10-1-104-161": "host0002", "login": "host0003"}
+    users = {"alice": "user0001", "mary-ann": "user0002", "read": "user0003", "metadata": "user0004"}
+    work = _Work(ObfuscationMap(key="ab" * 32, hosts=hosts, users=users), is_repeated=False)
+    assert work.word(text.encode()).decode() == replaced
+    work = _Work(work.map, is_repeated=True)
+    assert work.word(replaced.encode()).decode() == replaced
+
+
+def test_files_that_would_get_the_same_name(tmp_path: Path) -> None:
+    """Of two files whose names differ only in case, none is lost: nothing is changed."""
+    bundle = make_bundle(tmp_path / "bundle")
+    (bundle / "nodes/node003/system-log/NODE003.log").write_text("other")
+    before = all_files(bundle)
+    with pytest.raises(RecordError, match="would get the same name"):
+        obfuscate(bundle, tmp_path / "map.json")
+    assert all_files(bundle) == before

@@ -44,7 +44,7 @@ REBUILT = ("manifest.json", "manifest.sig", "index.html")
 """Files that the caller rebuilds."""
 BLOCK = 1 << 22
 SHORTEST = 4
-"""Letters of a host name that is replaced in front of a domain."""
+"""Letters of a host name that is replaced in front of a domain, and of a name that is replaced in a longer word."""
 # Accounts of systems and services, and words that follow `user` in messages.
 KEPT_USERS = {
     *("root", "daemon", "bin", "sys", "sync", "games", "man", "mail", "news", "uucp", "proxy", "www-data", "backup"),
@@ -85,6 +85,7 @@ USERS = re.compile(
 WORD = re.compile(
     rb"[0-9A-Za-z_][0-9A-Za-z_.\-]*\[[0-9,\-]+\][0-9A-Za-z_.\-]*|:?:?[0-9A-Za-z_](?:[0-9A-Za-z_.:\-]*[0-9A-Za-z_])?"
 )
+JOINTS = re.compile(r"([._-])")
 IPV4 = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.]*\.?\d)")
 DASHED = re.compile(r"(?<![\w-])ip-(\d{1,3}-\d{1,3}-\d{1,3}-\d{1,3})(?![\w-])")
 HARDWARE = re.compile(r"(?:[0-9A-Fa-f]{2}:){5}(?:(?:[0-9A-Fa-f]{2}:){14})?[0-9A-Fa-f]{2}")
@@ -129,7 +130,7 @@ def obfuscate(bundle: Path, map_path: Path) -> ObfuscationMap:
         if summary.report_id not in known.bundles:
             known.bundles.append(summary.report_id)
         work.learn_words(files)
-        work.check(bundle / "summary.json", summary)
+        work.check(bundle, summary, files)
         write_file(map_path, encode(known))
         for path in files:
             if path.relative_to(bundle).as_posix() in REBUILT:
@@ -219,16 +220,20 @@ class _Work:
             for word in set(WORD.findall(block)).difference(self.memo):
                 self.memo[word] = self.word(word)
 
-    def check(self, path: Path, summary: BundleSummary) -> None:
-        """Raise `RecordError` unless the summary can be read, with as much in it, after words were replaced."""
+    def check(self, bundle: Path, summary: BundleSummary, files: Iterable[Path]) -> None:
+        """Raise `RecordError` unless the summary stays valid and complete, and every file gets a name of its own."""
+        problem = f"{bundle} cannot be obfuscated"
         try:
-            after = msgspec.json.decode(self.text(read_regular(path)), type=BundleSummary)
+            after = msgspec.json.decode(self.text(read_regular(bundle / "summary.json")), type=BundleSummary)
         except UNDECODABLE as error:
-            raise RecordError(
-                f"{path.parent} cannot be obfuscated: its summary would become invalid: {error}"
-            ) from error
+            raise RecordError(f"{problem}: its summary would become invalid: {error}") from error
         if _items(after) != _items(summary):
-            raise RecordError(f"{path.parent} cannot be obfuscated: its summary would lose items")
+            raise RecordError(f"{problem}: its summary would lose items")
+        taken: dict[bytes, Path] = {}
+        for path in files:
+            name = self.text(os.fsencode(path.relative_to(bundle)))
+            if (other := taken.setdefault(name, path)) != path:
+                raise RecordError(f"{problem}: {other} and {path} would get the same name")
 
     def replace(self, path: Path) -> None:
         """Replace the words of a file."""
@@ -257,12 +262,41 @@ class _Work:
         if "-" in text:
             text = DASHED.sub(lambda found: "ip-" + self.address(found[1].replace("-", ".")).replace(".", "-"), text)
         if text.count(".") >= 3:
-            return IPV4.sub(lambda found: self.address(found[0]), text)
+            text = IPV4.sub(lambda found: self.address(found[0]), text)
         short, dot, domain = text.partition(".")
         # `vm.swappiness` is not a machine that is called `vm`.
         if dot and len(short) >= SHORTEST and short in self.map.hosts:
             return f"{self.map.hosts[short]}.{domain}"
-        return text
+        return "".join(self._joined(JOINTS.split(text)))
+
+    def _joined(self, parts: list[str]) -> Iterator[str]:
+        """The parts of a word and their joints, with names replaced, the longest first, as in `slurmd.node003.log`."""
+        hosts, users, most = self._inside
+        at = 0
+        while at < len(parts):
+            for end in range(min(len(parts), at + most), at, -1):
+                name = "".join(parts[at:end])
+                if replaced := name not in self.done and (hosts.get(name.lower()) or users.get(name)):
+                    yield replaced
+                    at = end
+                    break
+            else:
+                yield parts[at]
+                at += 1
+
+    @functools.cached_property
+    def _inside(self) -> tuple[dict[str, str], dict[str, str], int]:
+        """Hosts in lower case and users that are replaced inside of words, and the most parts that one has.
+
+        A name that is short, and that of a host without a digit, is more often a word.
+        """
+        users = {name: pair for name, pair in self.map.users.items() if len(name) >= SHORTEST and name not in self.kept}
+        hosts = {
+            name.lower(): pair
+            for name, pair in self.map.hosts.items()
+            if len(name) >= SHORTEST and name not in self.kept and any(map(str.isdigit, name))
+        }
+        return hosts, users, max((len(JOINTS.split(name)) for name in (*hosts, *users)), default=0)
 
     def _colons(self, text: str) -> str:
         """An IPv6 or hardware address, or several words with colons between them."""
