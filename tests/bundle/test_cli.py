@@ -63,6 +63,8 @@ def test_list_and_dry_run_collect_nothing(run: Run, tmp_path: Path) -> None:
     [
         (["--item", "kernel-lgo"], "did you mean kernel-log"),
         (["--since", "yesterday-ish"], "is not a time"),
+        (["--since", "9999999d"], "is not a time"),
+        (["--since", "9999999999999d"], "is not a time"),
         (["--since", "1h", "--until", "2h"], "time window is empty"),
         (["--node-limit", "lots"], "is not a size"),
         (["--item-file", "nothing.toml"], "does not exist"),
@@ -271,3 +273,36 @@ def test_python_api(tmp_path: Path) -> None:
     assert bundle.summary.results[0].status == "complete"
     assert bundle.findings is not None
     assert rollbook.open_record(bundle.path).hosts.start[0].hostname
+
+
+def test_an_obfuscated_report_is_printed_as_it_was_written(run: Run, tmp_path: Path) -> None:
+    """`--json` prints the names that are in the report, and not the originals."""
+    result = run("-w", "secretnode01", "--item", "os", "--obfuscate", "map.json", "--json", "-o", "case.tar.gz")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert [node["node"] for node in document["results"]] == ["host0001"]
+    assert "secretnode01" not in result.stdout
+    assert document == json.loads((unpack(tmp_path / "case.tar.gz", tmp_path / "x") / "summary.json").read_bytes())
+
+
+def test_resuming_refuses_what_it_would_ignore(run: Run, tmp_path: Path) -> None:
+    """`--dry-run` does not collect, and a directory in which nothing would be written is refused."""
+    assert run("-w", "n1", "--item", "os").exit_code == 0
+    [path] = tmp_path.glob("results/bundle/*")
+    before = (path / "summary.json").read_bytes()
+    for arguments, message in ((["--dry-run"], "--dry-run would have"), (["-o", "other"], "-o would have")):
+        refused = run("--resume", str(path), *arguments)
+        assert getattr(refused.exception, "exit_code", None) == 2
+        assert f"{message} no effect" in str(refused.exception)
+    assert (path / "summary.json").read_bytes() == before
+    assert not (tmp_path / "other").exists()
+
+
+def test_the_configured_results_directory_is_the_default(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without -o, a bundle is where other commands look for it."""
+    monkeypatch.setenv("ROLLBOOK_RESULTS_DIR", "elsewhere")
+    assert run("-w", "n1", "--item", "os").exit_code == 0
+    assert len(list(tmp_path.glob("elsewhere/bundle/*/summary.json"))) == 1
+    assert not (tmp_path / "results").exists()

@@ -17,12 +17,14 @@ from pathlib import Path
 
 import pytest
 
+from rollbook.bundle.analysis import analyse
 from rollbook.bundle.cluster_items import ClusterOptions
 from rollbook.bundle.collect import Reach, collect
 from rollbook.bundle.directory import READ, BundleDirectory, read_summary
 from rollbook.bundle.items import Item
+from rollbook.bundle.reading import Bundle
 from rollbook.bundle.request import Request
-from rollbook.bundle.summary import BundleSummary, ItemResult
+from rollbook.bundle.summary import BundleSummary, File, ItemResult, ItemStatus, NodeResult
 from rollbook.errors import RecordError
 from rollbook.hosts import parse_hosts
 from rollbook.records.record import Record
@@ -180,3 +182,61 @@ def test_interrupted_cluster_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("rollbook.bundle.collect.read_cluster", hang)
     found = [(item.id, item.status, item.reason) for item in asyncio.run(main()).cluster]
     assert found == [("kubernetes", "not-read", "interrupted"), ("slurm", "not-read", "interrupted")]
+
+
+def test_an_interrupted_report_does_not_pass(tmp_path: Path) -> None:
+    """Analysing takes over what a killed run read, and does not let rules pass on a node that is not finished."""
+    names = ["n1", "n2"]
+    memory, log = Item(id="gpu-memory", title="", paths=("/x",)), Item(id="kernel-log", title="", paths=("/y",))
+    request, hosts = Request(nodes=names, items=[memory, log]), parse_hosts(names)
+    directory = BundleDirectory.create_at(tmp_path / "x", request, hosts, dt.datetime.now(dt.UTC))
+    read = ItemResult(id="gpu-memory", status="complete", files=[])
+    directory.keep(directory.nodes["n2"], item=read)
+    directory.keep(directory.nodes["n2"], item=ItemResult(id="kernel-log", status="absent"))
+    directory.end(directory.nodes["n2"], NodeResult(node="n2", status="complete", success=True))
+    text = "kernel: harmless\n"
+    (directory.node_path(directory.nodes["n1"]) / "log").write_text(text)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    file = File(path="nodes/n1/log", source="journalctl -k", size=len(text), sha256=digest)
+    directory.keep(directory.nodes["n1"], item=ItemResult(id="kernel-log", status="complete", files=[file]))
+    outcomes = {rule.id: rule for rule in analyse(directory.path).rules}
+    assert outcomes["gpu-repair-pending"].outcome == "could-not-tell"
+    assert outcomes["gpu-repair-pending"].note == "not finished: interrupted on n1"
+    assert [one.message for one in outcomes["report-incomplete"].findings] == ["not finished: interrupted (n1)"]
+    summary = Bundle(directory.path).summary
+    assert [(node.status, len(node.items)) for node in summary.results] == [("not-tried", 1), ("complete", 2)]
+    assert "not all from 1 node: n1" in (directory.path / "index.html").read_text().lower()
+    assert BundleDirectory.open(directory.path).missing_items(directory.nodes["n1"]) == ["gpu-memory"]
+
+
+def test_resume_keeps_cluster_data_that_cannot_be_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the login of kubectl has expired at the resume, what it had given stays, and so does the cluster's type."""
+
+    def item(name: str, status: ItemStatus, *files: str) -> ItemResult:
+        listed = [File(path=f"cluster/{name}/{file}", source=file, size=0, sha256="") for file in files]
+        return ItemResult(id=name, status=status, files=listed)
+
+    def run(*items: ItemResult) -> BundleSummary:
+        async def give(*_arguments: object, **_options: object) -> tuple[list[ItemResult], None]:
+            return list(items), None
+
+        monkeypatch.setattr("rollbook.bundle.collect.read_cluster", give)
+        path = tmp_path / "x"
+        directory = BundleDirectory.open(path) if path.exists() else create_bundle(tmp_path)
+        return asyncio.run(collect(directory, [], [], Reach(lambda _: Local()), cluster=ClusterOptions()))
+
+    nodes = item("kubernetes-nodes", "complete", "nodes.json")
+    statistics = item("slurm-statistics", "complete", "sdiag.txt")
+    first = run(nodes, item("slurm-nodes", "timed-out", "sinfo.txt"), item("slurm-jobs", "failed"), statistics)
+    assert first.cluster_type == "kubernetes"
+    again = item("slurm-nodes", "failed", "nodes.txt")
+    second = run(item("kubernetes", "failed"), again, item("slurm-jobs", "complete", "squeue.txt"))
+    assert [(one.id, one.status, [file.source for file in one.files]) for one in second.cluster] == [
+        ("kubernetes-nodes", "complete", ["nodes.json"]),
+        ("slurm-nodes", "failed", ["nodes.txt", "sinfo.txt"]),
+        ("slurm-jobs", "complete", ["squeue.txt"]),
+        ("slurm-statistics", "complete", ["sdiag.txt"]),
+    ]
+    assert second.cluster_type == "kubernetes"
+    third = run(item("slurm-nodes", "failed"))
+    assert third.cluster == second.cluster

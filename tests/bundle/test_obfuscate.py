@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rollbook.bundle.obfuscate import ObfuscationMap, _Work, obfuscate
 from rollbook.bundle.summary import BundleSummary, File, ItemResult, NodeResult
-from rollbook.errors import UsageError
+from rollbook.errors import RecordError, UsageError
 from rollbook.records.document import encode, read
 
 NODES = ("ip-10-1-104-161", "ip-10-1-104-162", "node003")
@@ -149,3 +149,93 @@ def test_ipv6_keeps_its_structure() -> None:
     one, other = work.word(b"2001:db8:1:2::5").decode(), work.word(b"2001:db8:1:2::9").decode()
     assert "db8" not in one
     assert shared_bits(one, other) == shared_bits("2001:db8:1:2::5", "2001:db8:1:2::9")
+
+
+WORDS = ("node", "results", "complete", "items", "files", "path", "nodes", "hostname", "stat_totals", "request")
+
+
+def test_words_of_our_own_files_stay(tmp_path: Path) -> None:
+    """A user or host that is called like a key, a status or a file of the report does not make it unreadable."""
+    bundle = make_bundle(tmp_path / "bundle")
+    log = bundle / "nodes/node003/system-log/node003.log"
+    log.write_text("".join(f"mount /home/{word}/data\n" for word in (*WORDS, "alice")))
+    (bundle / "nodes/node003/identity").mkdir()
+    (bundle / "nodes/node003/identity/hostname").write_text("summary.cluster.local\n")
+    before = read(bundle / "summary.json", BundleSummary)
+    pairs = obfuscate(bundle, tmp_path / "map.json")
+    after = read(bundle / "summary.json", BundleSummary)
+    assert list(pairs.users) == ["alice", "bob"]
+    assert [node.status for node in after.results] == ["complete"] * 3
+    assert [len(node.items[0].files) for node in after.results] == [1, 1, 1]
+    assert all((bundle / file.path).is_file() for node in after.results for file in node.items[0].files)
+    assert before.report_id == after.report_id
+
+
+def test_words_of_an_older_map_stay(tmp_path: Path) -> None:
+    """A map that has such a word from elsewhere does not replace it."""
+    bundle, pairs = make_bundle(tmp_path / "bundle"), tmp_path / "map.json"
+    pairs.write_bytes(encode(ObfuscationMap(key="ab" * 32, users={"results": "user0001", "status": "user0002"})))
+    pairs.chmod(0o600)
+    obfuscate(bundle, pairs)
+    assert len(read(bundle / "summary.json", BundleSummary).results) == 3
+
+
+def test_the_id_of_an_item_stays(tmp_path: Path) -> None:
+    """A user who is called like an item of one's own does not make its files unreachable."""
+    bundle = make_bundle(tmp_path / "bundle")
+    text = (bundle / "summary.json").read_text().replace('"system-log"', '"alice"')
+    (bundle / "summary.json").write_text(text)
+    obfuscate(bundle, tmp_path / "map.json")
+    assert {node.items[0].id for node in read(bundle / "summary.json", BundleSummary).results} == {"alice"}
+
+
+def test_nothing_is_written_if_the_summary_would_be_invalid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A word that is not known to be part of the structure is found before a file is changed."""
+    bundle, pairs = make_bundle(tmp_path / "bundle"), tmp_path / "map.json"
+    monkeypatch.setattr("rollbook.bundle.obfuscate.structure", frozenset[str])
+    (bundle / "nodes/node003/system-log/node003.log").write_text("/home/items/x")
+    before = all_files(bundle)
+    with pytest.raises(RecordError, match="cannot be obfuscated: its summary would lose items"):
+        obfuscate(bundle, pairs)
+    assert all_files(bundle) == before
+    assert not pairs.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "replaced"),
+    [
+        ("slurmd.node003.log", "slurmd.host0001.log"),
+        ("node003-ib0", "host0001-ib0"),
+        ("node003_results", "host0001_results"),
+        ("NODE003", "host0001"),
+        ("a.b.c.Node003.log", "a.b.c.host0001.log"),
+        ("ip-10-1-104-161-ib0", "host0002-ib0"),
+        ("job_alice.log", "job_user0001.log"),
+        ("krb5cc_alice", "krb5cc_user0001"),
+        ("core.mary-ann.1", "core.user0002.1"),
+        ("node0031-ib0", "node0031-ib0"),
+        ("malice_x", "malice_x"),
+        ("ALICE_x", "ALICE_x"),
+        ("gpu-login-1", "gpu-login-1"),
+        ("not-read", "not-read"),
+        ("bundle_20261116_050000_metadata.json", "bundle_20261116_050000_metadata.json"),
+    ],
+)
+def test_names_inside_of_words(text: str, replaced: str) -> None:
+    """Names that are joined to other words are replaced, those of hosts in any case; parts of parts are not."""
+    hosts = {"node003": "host0001", "ip-10-1-104-161": "host0002", "login": "host0003"}
+    users = {"alice": "user0001", "mary-ann": "user0002", "read": "user0003", "metadata": "user0004"}
+    work = _Work(ObfuscationMap(key="ab" * 32, hosts=hosts, users=users), is_repeated=False)
+    assert work.word(text.encode()).decode() == replaced
+    work = _Work(work.map, is_repeated=True)
+    assert work.word(replaced.encode()).decode() == replaced
+
+
+def test_files_that_would_get_the_same_name(tmp_path: Path) -> None:
+    """Of two files whose names differ only in case, none is lost: nothing is changed."""
+    bundle = make_bundle(tmp_path / "bundle")
+    (bundle / "nodes/node003/system-log/NODE003.log").write_text("other")
+    before = all_files(bundle)
+    with pytest.raises(RecordError, match="would get the same name"):
+        obfuscate(bundle, tmp_path / "map.json")
+    assert all_files(bundle) == before

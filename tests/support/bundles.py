@@ -8,8 +8,11 @@
     [case.items.n1.kernel-log]
     "journalctl -k" = '''…'''
 
-By node and item, the text of each source. `status` sets the status of items, `exit` the exit status of sources, and
-`cluster` has what was read once. `lines` are the numbers of the evidence lines of the first finding.
+By node and item, the text of each source. `status` sets the status of items, `reasons` their reasons, `exit` the exit
+status of sources, and `truncated` which sources of truncated items lack what (default: all lack their beginning).
+`ended` is when a node was read.
+`cluster` has what was read once, and `cluster_status` the status of its items by source. `lines` are the numbers of the
+evidence lines of the first finding.
 """
 
 from __future__ import annotations
@@ -43,8 +46,12 @@ class BundleCase(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     lines: list[int] | None = None
     items: dict[str, dict[str, dict[str, str]]] = {}
     status: dict[str, dict[str, str]] = {}
+    reasons: dict[str, str] = {}
+    truncated: dict[str, str] = {}
     exit: dict[str, int] = {}
+    ended: dict[str, dt.datetime] = {}
     cluster: dict[str, str] = {}
+    cluster_status: dict[str, str] = {}
     window: dict[str, dt.datetime] = {}
     start: Sets = {}
 
@@ -60,12 +67,11 @@ class RuleCases(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 def write_bundle(directory: Path, case: BundleCase) -> Path:
     """Write the report of a case."""
     names = list(dict.fromkeys([*case.items, *case.status]))
-    results = [NodeResult(node=name, status="complete", items=_items(directory, case, name)) for name in names]
-    cluster = [
-        ItemResult(id=item, status="complete", files=[_file(directory, f"cluster/{item}/{at}", source, text, 0)])
-        for at, (source, text) in enumerate(case.cluster.items())
-        for item in [f"{'kubernetes' if source.startswith('kubectl') else 'slurm'}-{at}"]
+    results = [
+        NodeResult(node=name, status="complete", ended=case.ended.get(name), items=_items(directory, case, name))
+        for name in names
     ]
+    cluster = [_cluster_item(directory, case, at, source) for at, source in enumerate(case.cluster)]
     summary = BundleSummary(
         report_id="test",
         timestamp=MADE,
@@ -83,6 +89,13 @@ def write_bundle(directory: Path, case: BundleCase) -> Path:
     return directory
 
 
+def _cluster_item(directory: Path, case: BundleCase, at: int, source: str) -> ItemResult:
+    item = f"{'kubernetes' if source.startswith('kubectl') else 'slurm'}-{at}"
+    file = _file(directory, f"cluster/{item}/{at}", source, case.cluster[source], case.exit.get(source, 0))
+    status: Any = case.cluster_status.get(source, "complete")
+    return ItemResult(id=item, status=status, reason="" if status == "complete" else "no answer", files=[file])
+
+
 def _items(directory: Path, case: BundleCase, node: str) -> list[ItemResult]:
     found = []
     for item, sources in case.items.get(node, {}).items():
@@ -92,8 +105,11 @@ def _items(directory: Path, case: BundleCase, node: str) -> list[ItemResult]:
         ]
         status: Any = case.status.get(node, {}).get(item, "complete")
         cut = "first 9 MB of 10 MB" if status == "truncated" else ""
-        files = [msgspec.structs.replace(file, truncated=cut) for file in files]
-        found.append(ItemResult(id=item, status=status, files=files))
+        files = [
+            msgspec.structs.replace(file, truncated=case.truncated.get(file.source, "" if case.truncated else cut))
+            for file in files
+        ]
+        found.append(ItemResult(id=item, status=status, reason=case.reasons.get(item, ""), files=files))
     others = {
         item: status for item, status in case.status.get(node, {}).items() if item not in case.items.get(node, {})
     }

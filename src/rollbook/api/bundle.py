@@ -55,7 +55,10 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Bundle(NamedTuple):
-    """An issue report: its directory or archive, what it contains, and its findings or why there are none."""
+    """An issue report: its directory or archive, what it contains, and its findings or why there are none.
+
+    Names in `summary` and `findings` are those in the report, replaced if it is obfuscated.
+    """
 
     path: Path
     summary: BundleSummary
@@ -96,9 +99,9 @@ def parse_time(value: dt.datetime | str | None, now: dt.datetime) -> dt.datetime
     """A time: `2h` (ago; s, m, h, d), or ISO 8601, local without a zone. Raises `UsageError`."""
     if value is None or isinstance(value, dt.datetime):
         return value.astimezone(dt.UTC) if value else None
-    if found := AGO.fullmatch(value.strip()):
-        return now - dt.timedelta(seconds=float(found[1]) * UNITS[found[2]])
     try:
+        if found := AGO.fullmatch(value.strip()):
+            return now - dt.timedelta(seconds=float(found[1]) * UNITS[found[2]])
         return dt.datetime.fromisoformat(value.strip()).astimezone(dt.UTC)
     except (ValueError, OverflowError):
         raise UsageError(f"{value!r} is not a time: write 2h for two hours ago, or 2026-11-16T05:00") from None
@@ -152,8 +155,8 @@ async def run_bundle(
     **options: Unpack[CollectOptions],
 ) -> Bundle:
     """Collect into a directory, and complete it; `names` is the map of obfuscated names."""
-    summary = await collect(directory, request.items, hosts, reach, **options)
-    path, findings, problem = finish(directory, names=names, key=sign, archive=archive)
+    await collect(directory, request.items, hosts, reach, **options)
+    path, summary, findings, problem = finish(directory, names=names, key=sign, archive=archive)
     return Bundle(path, summary, findings, problem)
 
 

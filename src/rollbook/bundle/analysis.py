@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rollbook.bundle.directory import update_summary
 from rollbook.bundle.evidence import BundleData
 from rollbook.bundle.page import write_page
 from rollbook.bundle.reading import Bundle, archive_suffix, unpack
@@ -27,10 +28,12 @@ def analyse(bundle: Path) -> Findings:
 
     An archive is unpacked next to itself first, into a directory of its name. Raises `UsageError` for a report that is
     signed, because the signature covers its files, and `RecordError` for one of another user and for one that cannot
-    be read or written.
+    be read or written. The summary of one that was interrupted gets what is known of its nodes first.
     """
     directory = _directory(bundle)
     require_own(directory, "analyse a copy")
+    if not is_signed(directory):
+        update_summary(directory)
     return apply_rules(directory)
 
 

@@ -7,21 +7,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+import msgspec
+
 from rollbook.aws.clusters import Cluster
 from rollbook.bundle import hyperpod, kubernetes, slurm
 from rollbook.bundle.cluster import ClusterPart, Output
 from rollbook.bundle.hyperpod import HyperPod
 from rollbook.bundle.kubernetes import VERIFY_SECONDS, Kubectl
-from rollbook.bundle.receive import Redactions
+from rollbook.bundle.receive import Redaction, Redactions
 from rollbook.bundle.summary import ItemResult, Window
 from rollbook.files import write_file
-from rollbook.records.document import encode
+from rollbook.records.document import encode, read
 from rollbook.transports.routing import Options
 
-__all__ = ["PARTS", "ClusterOptions", "read_cluster"]
+__all__ = ["DEFECTS", "PARTS", "ClusterOptions", "merged", "read_cluster"]
 
 PARTS = (kubernetes.ITEM, slurm.ITEM)
 """The items that stand for a part of the cluster of which nothing was read."""
+DEFECTS = ("timed-out", "failed", "not-read")
+"""Statuses of items that a later run reads again."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,9 +77,44 @@ async def read_cluster(
         items.append(kubernetes.unusable(kubectl, tried))
     else:
         items += await kubernetes.collect(part, kubectl, window)
+    items += service
     if part.redactions:
-        write_file(bundle / "cluster" / "redactions.json", encode(Redactions(redactions=part.redactions)))
-    return [*items, *service], cluster
+        _write_redactions(bundle / "cluster" / "redactions.json", part.redactions, items)
+    return items, cluster
+
+
+def merged(known: Sequence[ItemResult], found: Sequence[ItemResult]) -> list[ItemResult]:
+    """Items of an earlier run and those that were read again; one that could not be keeps what it had.
+
+    The item that stands for a part is left out if there are others of that part.
+    """
+    items = {item.id: item for item in known}
+    for item in found:
+        before = items.get(item.id)
+        items[item.id] = item if before is None else _better(before, item)
+    return [
+        item
+        for item in items.values()
+        if item.id not in PARTS or not any(other.startswith(f"{item.id}-") for other in items)
+    ]
+
+
+def _better(known: ItemResult, found: ItemResult) -> ItemResult:
+    if found.status not in DEFECTS:
+        return found
+    if not found.files:
+        return known if known.files or known.status not in DEFECTS else found
+    written = {file.path for file in found.files}  # over those of the earlier run
+    kept = [file for file in known.files if file.path not in written]
+    return msgspec.structs.replace(found, files=[*found.files, *kept])
+
+
+def _write_redactions(path: Path, redactions: Sequence[Redaction], items: Sequence[ItemResult]) -> None:
+    """Write what was replaced, with what an earlier run replaced in files that were not written again."""
+    written = {file.path for item in items for file in item.files}
+    known = read(path, Redactions).redactions if path.exists() else []
+    kept = [one for one in known if one.path not in written]
+    write_file(path, encode(Redactions(redactions=[*kept, *redactions])))
 
 
 async def _has_nodes(part: ClusterPart, nodes: Sequence[str], kubectl: Kubectl) -> Output:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypedDict, Unpack
 
 from rollbook.agent.item_timeout import BUSY
-from rollbook.bundle.cluster_items import PARTS, ClusterOptions, read_cluster
+from rollbook.bundle.cluster_items import DEFECTS, PARTS, ClusterOptions, merged, read_cluster
 from rollbook.bundle.delivery import Delivery, Parcel, Sender, reserved
 from rollbook.bundle.directory import BundleDirectory, NodeState
 from rollbook.bundle.items import Item
@@ -40,7 +40,6 @@ __all__ = ["TIMEOUT", "CollectOptions", "Reach", "collect"]
 TIMEOUT = 300.0  # default seconds for each node
 LEAVING = 5.0  # seconds before the timeout of a node at which its agent stops and sends what it has
 SUMMARY_EVERY = 5.0  # seconds between two versions of the summary, and at least 20 times what writing it takes
-DEFECTS = ("timed-out", "failed", "not-read")
 INSTANCE = re.compile(r"i-[0-9a-f]{8,17}")
 
 
@@ -158,7 +157,7 @@ class _Run:
         return summary
 
     async def _read_cluster(self) -> None:
-        """Read what is read once, unless an earlier run did."""
+        """Read what is read once, unless an earlier run did; what that had read and this one cannot read stays."""
         known = self._directory.cluster
         if not self._cluster.enabled or (known and all(item.status not in DEFECTS for item in known)):
             return
@@ -177,10 +176,10 @@ class _Run:
         except Exception as error:  # noqa: BLE001 - any error affects only this part
             self._miss_cluster("failed", f"unexpected: {error!r}")
             return
-        self._directory.cluster, self._changed = found, True
-        self._directory.cluster_type = next(
-            (kind for kind in ("kubernetes", "slurm") for item in found if item.files and item.id.startswith(kind)), ""
-        )
+        self._directory.cluster, self._changed = merged(known, found), True
+        kinds = [kind for kind in PARTS for item in self._directory.cluster if item.files and item.id.startswith(kind)]
+        if kinds and not self._directory.cluster_id:  # a cluster's service knows its type better
+            self._directory.cluster_type = kinds[0]
         if cluster is not None:
             self._directory.identify(cluster)
 

@@ -33,7 +33,7 @@ from rollbook.records.locate import metadata_files
 from rollbook.records.reading import UNDECODABLE, read_regular, require_directory, require_own
 from rollbook.records.record import RecordHosts
 
-__all__ = ["READ", "REDACTIONS", "BundleDirectory", "NodeState", "read_summary"]
+__all__ = ["READ", "REDACTIONS", "SUMMARY", "BundleDirectory", "NodeState", "read_summary", "update_summary"]
 
 KIND = "bundle"
 SUMMARY, REQUEST, STATE, REDACTIONS = "summary.json", "request.json", "state.jsonl", "redactions.json"
@@ -132,6 +132,11 @@ class BundleDirectory:
         if (path / MARKER).exists():
             raise UsageError(f"{path} is obfuscated and cannot be resumed: the names of its nodes are replaced")
         remove_leftovers(path)
+        return cls.recall(path)
+
+    @classmethod
+    def recall(cls, path: Path) -> BundleDirectory:
+        """What is known of a bundle; changes nothing, because it may be in progress."""
         request, summary = read(path / REQUEST, Request), read(path / SUMMARY, BundleSummary)
         found = metadata_files(path)
         if len(found) != 1:
@@ -321,6 +326,18 @@ class BundleDirectory:
 
 
 def read_summary(path: Path) -> BundleSummary:
-    """The summary of a bundle, with what a killed run left in the files of its nodes."""
+    """The summary of a bundle, with what a killed run left in the files of its nodes; raises `RecordError`."""
     summary = read(path / SUMMARY, BundleSummary)
-    return BundleDirectory.open(path).summary(interrupted=True) if summary.interrupted else summary
+    if summary.interrupted and any(path.glob(f"nodes/*/{STATE}")):
+        return BundleDirectory.recall(path).summary(interrupted=True)
+    return summary
+
+
+def update_summary(path: Path) -> None:
+    """Write what a killed run left into the summary of this bundle; raises `RecordError`.
+
+    A run that is in progress is not disturbed: it writes its own summary again.
+    """
+    summary = read_summary(path)
+    if summary.interrupted:
+        write_file(path / SUMMARY, encode(summary))

@@ -12,7 +12,7 @@ import zoneinfo
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rollbook.bundle.logs import LOGS, Scanner, chosen_logs, evidence_text
+from rollbook.bundle.logs import LOGS, Scanner, chosen_item, chosen_logs, evidence_text
 from rollbook.bundle.reading import LARGEST_TEXT, Bundle
 from rollbook.bundle.summary import File, ItemResult
 from rollbook.checks.rule import Rule
@@ -29,6 +29,10 @@ __all__ = ["BundleData", "Text", "node_finding"]
 READ = ("complete", "truncated")
 BEFORE_A_RUN = frozenset({"background-load", "gpu-in-use"})
 """Rules of snapshots that expect idle hosts; a report is taken while jobs run."""
+UNLISTED = ("only the first ", "matches too much")
+"""In the reason of an item: not all paths of a pattern were read."""
+ENDS_EARLY = re.compile(r"\bthe (?:last|end)\b")
+"""In what a file lacks: not only its beginning."""
 OFFSET = re.compile(r"[+-]\d{4}$", re.MULTILINE)
 HEAD = re.compile(r"^==> (/.+) <==$", re.MULTILINE)
 
@@ -86,6 +90,11 @@ class BundleData(RunData):
         self.more_rules, self.skipped_rules = rules, BEFORE_A_RUN
         self.bundle = bundle
         self.unreadable: dict[str, str] = {}
+        self.partial: dict[str, str] = {}
+        """What the rule that is applied has read of items of the cluster that are not whole, and why not, by item.
+
+        Apart from `unreadable`, because `report-incomplete` lists these items by their status.
+        """
 
     @functools.cached_property
     def logs(self) -> Scanner:
@@ -102,8 +111,15 @@ class BundleData(RunData):
                 yield from self._texts(node, items[item], sources)
 
     def cluster_texts(self, *sources: str) -> Iterator[Text]:
-        """The files that were read once, by patterns of what was read."""
+        """The files that were read once, by patterns of what was read; `partial` has the items with such a file.
+
+        With one pattern, a whole file is enough. With several, a query without a file may be the one that matters.
+        """
         for item in self.bundle.cluster.values():
+            files = [file for file in item.files if _fits(file.source, sources)]
+            is_whole = len(sources) == 1 and not any(file.truncated or file.exit_status for file in files)
+            if files and not is_whole and item.status not in ("complete", "absent"):
+                self.partial[item.id] = f"{item.id} {item.status}" + (f" ({item.reason})" if item.reason else "")
             yield from self._texts("", item, sources)
 
     def require_cluster(self, part: str) -> None:
@@ -144,6 +160,8 @@ class BundleData(RunData):
                 elif not states and not found:
                     why = node.reason or node.status
                     reasons.setdefault(f"no items: {why}", []).append(node.node)
+                elif node.status == "not-tried" and len(states) < len(candidates):  # its end did not come
+                    reasons.setdefault(f"not finished: {node.reason or node.status}", []).append(node.node)
         return is_present, reasons
 
     def unreadable_in(self, items: Collection[str], part: str) -> list[str]:
@@ -155,22 +173,32 @@ class BundleData(RunData):
                     found.append(reason)
                 case ["cluster", item, *_] if item.startswith(f"{part}-"):
                     found.append(reason)
-        return found
+        return found + [reason for item, reason in self.partial.items() if part and item.startswith(part)]
 
     def _cut(self, node: str, name: str, states: Sequence[ItemResult]) -> str:
-        """Why a log is not whole; empty if it reaches back to the start of the time window."""
-        state = next(state for state in states if state.status in READ)
+        """Why a log is not whole; empty if each of its files reaches back to the start of the time window."""
+        items = self.bundle.nodes[node]
+        chosen = chosen_item(name, items) if name in LOGS else None
+        state = chosen or next(state for state in states if state.status in READ)
+        if state.status not in READ:  # the item that is searched, though another one is whole
+            return f"{state.id} {state.reason or state.status}"
+        if any(sign in state.reason for sign in UNLISTED):
+            return f"{state.id} was truncated ({state.reason})"
         if state.status != "truncated":
             return ""
-        start, since = self.logs.starts.get((node, name)) if name in LOGS else None, self.bundle.summary.window.since
-        if start is not None and since is not None and start <= since:
-            return ""
-        files = chosen_logs(name, self.bundle.nodes[node]) if name in LOGS else state.files
-        cut = next((file.truncated for file in files if file.truncated), "")
-        if not cut and name in LOGS:
-            return ""
-        reason = cut or state.reason
-        return f"{state.id} was truncated ({reason})" if reason else f"{state.id} was truncated"
+        if chosen is None:
+            reason = next((file.truncated for file in state.files if file.truncated), "") or state.reason
+            return f"{state.id} was truncated ({reason})" if reason else f"{state.id} was truncated"
+        # Of a file without any byte, not even the first line is known.
+        empty = [file for file in chosen.files if not file.size] if chosen.id != "kernel-log" else []
+        cut = next((file for file in [*chosen_logs(name, items), *empty] if self._lacks(node, name, file)), None)
+        return f"{state.id} was truncated ({cut.truncated})" if cut else ""
+
+    def _lacks(self, node: str, log: str, file: File) -> bool:
+        """Whether a file of a log was truncated after the start of the time window."""
+        start, since = self.logs.starts.get((node, log, file.path)), self.bundle.summary.window.since
+        reaches_back = start is not None and since is not None and start <= since
+        return bool(file.truncated) and not (reaches_back and not ENDS_EARLY.search(file.truncated))
 
     def peers_of(self, node: str) -> list[str]:
         """The other nodes of its group; all other nodes if its hardware is unknown."""

@@ -7,10 +7,12 @@ from pathlib import Path
 
 from rollbook.bundle.analysis import apply_rules
 from rollbook.bundle.archive import pack
-from rollbook.bundle.directory import BundleDirectory
+from rollbook.bundle.directory import SUMMARY, BundleDirectory
 from rollbook.bundle.mark_key import forget_key
 from rollbook.bundle.obfuscate import obfuscate
+from rollbook.bundle.summary import BundleSummary
 from rollbook.errors import RecordError
+from rollbook.records.document import read
 from rollbook.records.findings import Findings
 from rollbook.records.signing import sign, signature_file
 
@@ -23,16 +25,17 @@ def finish(
     names: Path | None = None,
     key: Path | None = None,
     archive: Path | None = None,
-) -> tuple[Path, Findings | None, str]:
-    """Complete and analyse a bundle; returns its path, its findings, and the reason if there are none.
+) -> tuple[Path, BundleSummary, Findings | None, str]:
+    """Complete and analyse a bundle; returns its path, its summary, its findings, and the reason if there are none.
 
-    With `names`, host names, addresses and users are replaced, and that file has the map. With `archive`, the directory
-    is packed into that file and removed. Raises `RecordError` if the bundle cannot be written.
+    With `names`, host names, addresses and users are replaced, in what is returned too, and that file has the map. With
+    `archive`, the directory is packed into that file and removed. Raises `RecordError` if the bundle cannot be written.
     """
     directory.write_record()
     if names is not None:
         obfuscate(directory.path, names)
         forget_key(directory.request.id)
+    summary = read(directory.path / SUMMARY, BundleSummary)
     manifest = directory.path / "manifest.json"
     signature_file(manifest).unlink(missing_ok=True)  # of a bundle that is resumed
     manifest.unlink(missing_ok=True)
@@ -45,8 +48,8 @@ def finish(
     if key is not None:
         sign(manifest, key)
     if archive is None:
-        return directory.path, findings, problem
+        return directory.path, summary, findings, problem
     pack(directory.path, archive)
     forget_key(directory.request.id)
     shutil.rmtree(directory.path)
-    return archive, findings, problem
+    return archive, summary, findings, problem

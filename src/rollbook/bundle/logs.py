@@ -22,7 +22,7 @@ from rollbook.clean import shorten
 from rollbook.errors import RecordError
 from rollbook.records.findings import EvidenceLine, Severity
 
-__all__ = ["LOGS", "WORST", "Scanner", "Tally", "chosen_logs", "evidence_text"]
+__all__ = ["LOGS", "WORST", "Scanner", "Tally", "chosen_item", "chosen_logs", "evidence_text"]
 
 MAX_LINES = 5
 LONGEST = 1536  # bytes of a line that are compared with patterns; the kernel's have at most 1024
@@ -135,7 +135,8 @@ class Scanner:
         self.inside: dict[str, dict[str, dict[str, Tally]]] = {}
         self.outside: dict[str, dict[str, dict[str, Tally]]] = {}
         self.unreadable: dict[str, str] = {}
-        self.starts: dict[tuple[str, str], dt.datetime | None] = {}
+        self.starts: dict[tuple[str, str, str], dt.datetime | None] = {}
+        """The time of the first line by node, log and file."""
         self.bytes = 0
         self._began = 0.0  # CPU time at the start of a node
 
@@ -169,9 +170,9 @@ class Scanner:
         """Search a file; `before` are the bytes that were searched before this node."""
         for chunk in self.bundle.chunks(file):
             self.bytes += len(chunk.data)
-            if (node, log) not in self.starts:
+            if (node, log, file.path) not in self.starts:
                 head = chunk.data[:LONGEST].partition(b"\n")[0].decode("utf-8", "replace")
-                self.starts[node, log] = self._time(node, head, file.path)
+                self.starts[node, log, file.path] = self._time(node, head, file.path)
             for number, start, end, searches in _hits(chunk, literals):
                 line = chunk.data[start : min(end, start + LONGEST)]
                 if skip_kernel and b" kernel: " in line[:128]:
@@ -210,7 +211,7 @@ class Scanner:
 
     def _time(self, node: str, text: str, path: str) -> dt.datetime | None:
         zone = dt.UTC if IN_UTC in path else self.zones.get(node, dt.UTC)
-        return line_time(text, self.bundle.summary.timestamp, self.boots.get(node), zone)
+        return line_time(text, self.bundle.read_at[node], self.boots.get(node), zone)
 
     def _count(self, node: str, search: _Search, event: Event) -> None:
         window = self.bundle.summary.window
@@ -224,19 +225,20 @@ class Scanner:
         found[event.device].add(event, search.row)
 
 
+def chosen_item(log: str, items: Mapping[str, ItemResult]) -> ItemResult | None:
+    """The first item of a node that has data of a log."""
+    return next((items[item] for item in LOGS[log] if item in items and _has_data(items[item])), None)
+
+
 def chosen_logs(log: str, items: Mapping[str, ItemResult]) -> list[File]:
     """The files of a node that hold a log: those of the first item that has data, each line once."""
-    for item in LOGS[log]:
-        if item not in items or not _has_data(items[item]):
-            continue
-        files = [file for file in items[item].files if file.size]
-        if item == "kernel-log":  # journald and dmesg have the same lines
-            return sorted(files, key=lambda file: ("journalctl" not in file.source, file.path))[:1]
-        if item == "system-log" and log == "kernel":
-            kernel = [file for file in files if file.source.endswith("kern.log")]
-            return kernel or files
-        return files
-    return []
+    item = chosen_item(log, items)
+    files = [file for file in item.files if file.size] if item else []
+    if item and item.id == "kernel-log":  # journald and dmesg have the same lines
+        return sorted(files, key=lambda file: ("journalctl" not in file.source, file.path))[:1]
+    if item and item.id == "system-log" and log == "kernel":
+        return [file for file in files if file.source.endswith("kern.log")] or files
+    return files
 
 
 def _has_data(item: ItemResult) -> bool:

@@ -8,6 +8,7 @@ owner can reverse them.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import hmac
 import ipaddress
@@ -17,16 +18,23 @@ import re
 import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from rollbook.bundle.items import catalogue
+from rollbook.bundle.reading import PARTS
+from rollbook.bundle.receive import Redactions
+from rollbook.bundle.request import Request
 from rollbook.bundle.summary import BundleSummary, File, ItemResult
 from rollbook.errors import RecordError, UsageError
 from rollbook.files import write_file
 from rollbook.hosts import expand, fold
-from rollbook.records.document import encode, read
+from rollbook.records.document import Snapshot, encode, read
 from rollbook.records.layout import size_and_hash
-from rollbook.records.reading import read_regular
+from rollbook.records.reading import UNDECODABLE, read_regular
+from rollbook.records.record import RecordHosts
+from rollbook.sources import catalogue as sources
 
 __all__ = ["MARKER", "ObfuscationMap", "obfuscate"]
 
@@ -36,7 +44,7 @@ REBUILT = ("manifest.json", "manifest.sig", "index.html")
 """Files that the caller rebuilds."""
 BLOCK = 1 << 22
 SHORTEST = 4
-"""Letters of a host name that is replaced in front of a domain."""
+"""Letters of a host name that is replaced in front of a domain, and of a name that is replaced in a longer word."""
 # Accounts of systems and services, and words that follow `user` in messages.
 KEPT_USERS = {
     *("root", "daemon", "bin", "sys", "sync", "games", "man", "mail", "news", "uucp", "proxy", "www-data", "backup"),
@@ -46,6 +54,24 @@ KEPT_USERS = {
     *("statd", "postfix", "invalid", "unknown", "the", "for", "from", "with", "uid", "gid", "none", "null", "true"),
     *("false", "and"),
 }
+# Words of our own files that no schema has: names of files, and keys of the metadata.
+OUR_WORDS = (
+    *(
+        "summary",
+        "hosts",
+        "request",
+        "redactions",
+        "manifest",
+        "findings",
+        "index",
+        "bundle",
+        "json",
+        "html",
+        "metadata",
+    ),
+    *("benchmark_type", "run_datetime", "num_processes", "parameters", "result_dir", "system_info"),
+    *("cluster_information", "true", "false", "null"),
+)
 LISTED = re.compile(rb'"(?:InstanceId|NodeLogicalId|PrivateDnsHostname)": "([\w.-]+)"')
 USERS = re.compile(
     rb"/home/([a-z_][a-z0-9_\-]{2,31})\b|\b(?:for|of) (?:invalid )?[Uu]ser ([a-z_][a-z0-9_\-]{2,31})\b"
@@ -59,6 +85,7 @@ USERS = re.compile(
 WORD = re.compile(
     rb"[0-9A-Za-z_][0-9A-Za-z_.\-]*\[[0-9,\-]+\][0-9A-Za-z_.\-]*|:?:?[0-9A-Za-z_](?:[0-9A-Za-z_.:\-]*[0-9A-Za-z_])?"
 )
+JOINTS = re.compile(r"([._-])")
 IPV4 = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.]*\.?\d)")
 DASHED = re.compile(r"(?<![\w-])ip-(\d{1,3}-\d{1,3}-\d{1,3}-\d{1,3})(?![\w-])")
 HARDWARE = re.compile(r"(?:[0-9A-Fa-f]{2}:){5}(?:(?:[0-9A-Fa-f]{2}:){14})?[0-9A-Fa-f]{2}")
@@ -85,8 +112,9 @@ def obfuscate(bundle: Path, map_path: Path) -> ObfuscationMap:
     """Replace names and addresses in all files of a bundle, and in their names.
 
     The map is created, or extended if it exists. A bundle that is obfuscated already stays as it is. The manifest and
-    the page are removed, because they describe the files as they were. Raises `UsageError` if the map is inside the
-    bundle or readable by others, `RecordError` if a file cannot be read or written.
+    the page are removed, because they describe the files as they were. A name that is also a word of Rollbook's own
+    files, such as `node`, stays. Raises `UsageError` if the map is inside the bundle or readable by others, and
+    `RecordError` if a file cannot be read or written; nothing is changed if the summary would become invalid.
     """
     if map_path.resolve().is_relative_to(bundle.resolve()):
         raise UsageError(f"{map_path} is inside the bundle; keep the map elsewhere")
@@ -94,13 +122,15 @@ def obfuscate(bundle: Path, map_path: Path) -> ObfuscationMap:
     if (bundle / MARKER).exists():
         return known
     summary = read(bundle / "summary.json", BundleSummary)
-    work = _Work(known, is_repeated=summary.report_id in known.bundles)
+    items = {item.id for items in (*(node.items for node in summary.results), summary.cluster) for item in items}
+    work = _Work(known, items, is_repeated=summary.report_id in known.bundles)
     try:
         files = [path for path in sorted(bundle.rglob("*")) if path.is_file() and not path.is_symlink()]
         work.learn([*(node.node for node in summary.results), *_listed(bundle, summary)], files)
         if summary.report_id not in known.bundles:
             known.bundles.append(summary.report_id)
         work.learn_words(files)
+        work.check(bundle, summary, files)
         write_file(map_path, encode(known))
         for path in files:
             if path.relative_to(bundle).as_posix() in REBUILT:
@@ -131,12 +161,35 @@ def _load(path: Path) -> ObfuscationMap:
     return read(path, ObfuscationMap)
 
 
-class _Work:
-    """One pass over a bundle. `memo` has every word that was seen, with its replacement."""
+@functools.cache
+def structure() -> frozenset[str]:
+    """Words that our own files consist of whatever was read: keys, values of enumerations, ids, names of files.
 
-    def __init__(self, known: ObfuscationMap, *, is_repeated: bool) -> None:
+    A file in which they are replaced cannot be read any more, or lacks what it had.
+    """
+    kinds = [BundleSummary, RecordHosts, Request, Redactions, Snapshot, *(source.produces for source in sources.load())]
+    found = {str(word) for kind in kinds for word in _fixed(msgspec.json.schema(kind))}
+    found |= {source.name for source in sources.load()} | {item.id for item in catalogue()}
+    return frozenset(found.union(PARTS, OUR_WORDS))
+
+
+def _fixed(schema: Any) -> Iterator[Any]:
+    """The keys and the values of enumerations in a JSON schema."""
+    if isinstance(schema, dict):
+        yield from schema.get("properties", ())
+        yield from schema.get("enum", ())
+        schema = list(schema.values())
+    for part in schema if isinstance(schema, list) else ():
+        yield from _fixed(part)
+
+
+class _Work:
+    """One pass over a bundle with these items. `memo` has every word that was seen, with its replacement."""
+
+    def __init__(self, known: ObfuscationMap, items: Iterable[str] = (), *, is_repeated: bool) -> None:
         self.map, self.key = known, bytes.fromhex(known.key)
         self.memo: dict[bytes, bytes] = {}
+        self.kept = structure().union(items)
         values = (known.hosts, known.users, known.addresses, known.hardware)
         # After an interruption some files are done: what is in them already must stay.
         self.done = {value for pairs in values for value in pairs.values()} if is_repeated else set()
@@ -158,7 +211,7 @@ class _Work:
                     self._pair(self.map.users, user, "user")
 
     def _pair(self, pairs: dict[str, str], name: str, kind: str) -> None:
-        if name not in pairs and name not in self.done:
+        if name not in pairs and name not in self.done and name not in self.kept:
             pairs[name] = f"{kind}{len(pairs) + 1:04d}"
 
     def learn_words(self, files: list[Path]) -> None:
@@ -166,6 +219,21 @@ class _Work:
         for block in itertools.chain.from_iterable(map(_blocks, files)):
             for word in set(WORD.findall(block)).difference(self.memo):
                 self.memo[word] = self.word(word)
+
+    def check(self, bundle: Path, summary: BundleSummary, files: Iterable[Path]) -> None:
+        """Raise `RecordError` unless the summary stays valid and complete, and every file gets a name of its own."""
+        problem = f"{bundle} cannot be obfuscated"
+        try:
+            after = msgspec.json.decode(self.text(read_regular(bundle / "summary.json")), type=BundleSummary)
+        except UNDECODABLE as error:
+            raise RecordError(f"{problem}: its summary would become invalid: {error}") from error
+        if _items(after) != _items(summary):
+            raise RecordError(f"{problem}: its summary would lose items")
+        taken: dict[bytes, Path] = {}
+        for path in files:
+            name = self.text(os.fsencode(path.relative_to(bundle)))
+            if (other := taken.setdefault(name, path)) != path:
+                raise RecordError(f"{problem}: {other} and {path} would get the same name")
 
     def replace(self, path: Path) -> None:
         """Replace the words of a file."""
@@ -178,7 +246,7 @@ class _Work:
     def word(self, data: bytes) -> bytes:
         """One word replaced; itself if it is neither a name nor an address."""
         text = data.decode("ascii")
-        if text in self.done:
+        if text in self.done or text in self.kept:  # a map may have a word that is part of the structure only now
             return data
         if "[" in text:
             return self._folded(text).encode()
@@ -194,12 +262,41 @@ class _Work:
         if "-" in text:
             text = DASHED.sub(lambda found: "ip-" + self.address(found[1].replace("-", ".")).replace(".", "-"), text)
         if text.count(".") >= 3:
-            return IPV4.sub(lambda found: self.address(found[0]), text)
+            text = IPV4.sub(lambda found: self.address(found[0]), text)
         short, dot, domain = text.partition(".")
         # `vm.swappiness` is not a machine that is called `vm`.
         if dot and len(short) >= SHORTEST and short in self.map.hosts:
             return f"{self.map.hosts[short]}.{domain}"
-        return text
+        return "".join(self._joined(JOINTS.split(text)))
+
+    def _joined(self, parts: list[str]) -> Iterator[str]:
+        """The parts of a word and their joints, with names replaced, the longest first, as in `slurmd.node003.log`."""
+        hosts, users, most = self._inside
+        at = 0
+        while at < len(parts):
+            for end in range(min(len(parts), at + most), at, -1):
+                name = "".join(parts[at:end])
+                if replaced := name not in self.done and (hosts.get(name.lower()) or users.get(name)):
+                    yield replaced
+                    at = end
+                    break
+            else:
+                yield parts[at]
+                at += 1
+
+    @functools.cached_property
+    def _inside(self) -> tuple[dict[str, str], dict[str, str], int]:
+        """Hosts in lower case and users that are replaced inside of words, and the most parts that one has.
+
+        A name that is short, and that of a host without a digit, is more often a word.
+        """
+        users = {name: pair for name, pair in self.map.users.items() if len(name) >= SHORTEST and name not in self.kept}
+        hosts = {
+            name.lower(): pair
+            for name, pair in self.map.hosts.items()
+            if len(name) >= SHORTEST and name not in self.kept and any(map(str.isdigit, name))
+        }
+        return hosts, users, max((len(JOINTS.split(name)) for name in (*hosts, *users)), default=0)
 
     def _colons(self, text: str) -> str:
         """An IPv6 or hardware address, or several words with colons between them."""
@@ -274,6 +371,12 @@ def _blocks(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         while block := file.read(BLOCK):
             yield block + file.readline(BLOCK)
+
+
+def _items(summary: BundleSummary) -> list[list[tuple[str, str, int]]]:
+    """Id, status and number of files of every item, by node and for the cluster."""
+    groups = [*(node.items for node in summary.results), summary.cluster]
+    return [[(item.id, item.status, len(item.files)) for item in items] for items in groups]
 
 
 def _update_summary(bundle: Path) -> None:

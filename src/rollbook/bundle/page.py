@@ -181,10 +181,12 @@ def _verdict(nodes: Sequence[NodeShown], findings: Findings) -> Verdict:
         if found:
             reasons.append(f"{count_text(len(found), noun)} on {_affected(found, len(nodes))}: {found[0].message}")
     missing = [node for node in nodes if node.status not in ("complete", "partial")]
-    if missing:
-        names = [node.name for node in missing]
-        named = fold(names) if len(names) <= MAX_NODES_NAMED else f"{fold(names[:MAX_NODES_NAMED])}, …"
-        reasons.append(f"nothing from {count_text(len(missing), 'node')}: {named}")
+    empty = [node for node in missing if not any(item.files for item in node.items)]
+    for what, some in (("nothing from", empty), ("not all from", [node for node in missing if node not in empty])):
+        if some:
+            names = [node.name for node in some]
+            named = fold(names) if len(names) <= MAX_NODES_NAMED else f"{fold(names[:MAX_NODES_NAMED])}, …"
+            reasons.append(f"{what} {count_text(len(some), 'node')}: {named}")
     if cut := sum(item.status not in ("complete", "absent") for node in nodes for item in node.items):
         reasons.append(f"{count_text(cut, 'item')} truncated or not read")
     level: Level = "bad" if failures else "warn" if warnings or missing else "good"

@@ -63,6 +63,8 @@ class Bundle:
         self.nodes: dict[str, dict[str, ItemResult]] = {
             node.node: {item.id: item for item in node.items} for node in self.summary.results
         }
+        self.read_at = {node.node: node.ended or self.summary.timestamp for node in self.summary.results}
+        """When each node was read; a bundle may be resumed long after its start."""
         self.cluster: dict[str, ItemResult] = {item.id: item for item in self.summary.cluster}
 
     def text(self, file: File) -> str:

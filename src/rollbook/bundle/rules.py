@@ -41,6 +41,7 @@ def _check(name: str, row: Row, run: RunData) -> Iterator[Finding]:
     """The findings of one rule. Raises `CannotTell` if a node lacks what it needs."""
     if not isinstance(run, BundleData):
         raise NotApplicable("not an issue report")
+    run.partial.clear()
     is_present, reasons = run.unread(row.logs, row.items)
     found = [*_from_logs(name, row, run), *_from_values(name, row, run)]
     yield from found[:MAX_FINDINGS]
@@ -73,7 +74,7 @@ def _from_logs(name: str, row: Row, run: BundleData) -> Iterator[Finding]:
     totals = {
         node: float(sum(one.count for one in found.values())) for node, found in run.logs.inside.get(name, {}).items()
     }
-    searched = {node for log in row.logs for node, known in run.logs.starts if known == log}
+    searched = {node for log in row.logs for node, known, _ in run.logs.starts if known == log}
     counts = {node: totals.get(node, 0.0) for node in searched}
     for node, devices in run.logs.inside.get(name, {}).items():
         for tally in devices.values():

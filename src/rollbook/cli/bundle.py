@@ -27,6 +27,7 @@ from rollbook.bundle.s3_layout import prepare
 from rollbook.bundle.summary import BundleSummary, ItemResult, NodeResult
 from rollbook.clean import clean
 from rollbook.cli.bundle_items import item_options, print_items, print_plan, refuse_selection
+from rollbook.cli.configuration import results_directory
 from rollbook.cli.live import run_interruptible
 from rollbook.cli.options import (
     OUTPUT,
@@ -120,10 +121,9 @@ class View(ProgressView):
     "--output",
     heading=OUTPUT,
     type=click.Path(path_type=Path),
-    default=Path("results"),
-    show_default=True,
     metavar="PATH",
-    help="A results directory, or the archive to write: NAME.tar.zst or NAME.tar.gz.",
+    help="A results directory, or the archive to write: NAME.tar.zst or NAME.tar.gz "
+    "[default: the configured results directory].",
 )
 @option(
     "--resume",
@@ -183,7 +183,7 @@ def command(
     context: click.Context,
     reach: Reach,
     *,
-    output: Path,
+    output: Path | None,
     resume: Path | None,
     sign: Path | None,
     obfuscate: Path | None,
@@ -215,7 +215,7 @@ def command(
         if is_default("timeout"):
             reach = dataclasses.replace(reach, options=dataclasses.replace(reach.options, timeout=S3_TIMEOUT))
     options = BundleOptions(
-        output if archive_suffix(output) else None,
+        output if output and archive_suffix(output) else None,
         obfuscate,
         sign,
         ClusterOptions.of(reach.options, enabled=once, context=kube_context or "", seconds=kubectl_timeout),
@@ -225,6 +225,9 @@ def command(
     )
     if resume is not None:
         refuse_selection("a bundle is resumed with the items that it was started with")
+        refuse_given({"dry_run"}, "--resume reads what is missing")
+        if options.archive is None:
+            refuse_given({"output"}, "a bundle is resumed in its own directory; an archive can be made of it")
         _resume(resume, reach, selection["commands"], options)
         return
     request = make_request(reach.hosts, **selection)
@@ -232,7 +235,7 @@ def command(
         print_plan(request, as_json=as_json)
         return
     delivery = options.check(request)
-    directory = BundleDirectory.create(output, request, reach.hosts, dt.datetime.now(dt.UTC))
+    directory = BundleDirectory.create(output or results_directory(), request, reach.hosts, dt.datetime.now(dt.UTC))
     directory.cluster_name = reach.options.given.get("cluster", "")
     _collect(directory, request, reach.hosts, reach, options, delivery=delivery)
 

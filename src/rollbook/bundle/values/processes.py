@@ -83,7 +83,7 @@ def _blocked(run: BundleData) -> Iterator[_Blocked]:
 def _ages(run: BundleData) -> dict[tuple[str, str], float]:
     """How long each process had run when the report was made, in seconds."""
     found: dict[tuple[str, str], float] = {}
-    ended = {node.node: node.ended or run.bundle.summary.timestamp for node in run.bundle.summary.results}
+    ended = run.bundle.read_at
     for text in run.texts("processes", "ps *"):
         zone = run.zones.get(text.node, dt.UTC)
         for _, line in text.lines():

@@ -54,6 +54,8 @@ def _missing(node: NodeResult) -> Iterator[tuple[str, str]]:
     if sum(map(len, unread.values())) == len(node.items):
         yield "nothing was collected", node.reason or node.status
         return
+    if node.status == "not-tried":  # the collector was killed while it read the node
+        yield "not finished", node.reason
     for reason, items in unread.items():
         named = ", ".join(items[:MAX_NAMED]) + (", …" if len(items) > MAX_NAMED else "")
         yield f"{named} was not read" if len(items) == 1 else f"{len(items)} items were not read ({named})", reason

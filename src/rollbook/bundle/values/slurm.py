@@ -63,7 +63,7 @@ def rebooted(run: BundleData, rule: str) -> Iterator[Finding]:
             found = BOOT.match(line)
             if not found or since is None:
                 continue
-            at = line_time(f"[{found[1]}]", run.bundle.summary.timestamp, zone=run.zones.get(text.node, dt.UTC))
+            at = line_time(f"[{found[1]}]", run.bundle.read_at[text.node], zone=run.zones.get(text.node, dt.UTC))
             if at and since <= at and (until is None or at <= until):
                 yield node_finding(text.node, "the node booted during the time window", lines=text.quote(number), at=at)
     if any(True for _ in run.cluster_texts("*sinfo*", "*scontrol*show*node*")):
