@@ -135,7 +135,7 @@ def test_hosts_without_data(tmp_path: Path) -> None:
 
 
 def test_hosts_with_colons(tmp_path: Path) -> None:
-    """The host of one side is that of both, also if its name is an IPv6 address."""
+    """The host of one side is that of both; its name may be an IPv6 address."""
     old = snapshot(tmp_path / "a:b.json", {"fd00::1": FACTS, "n2": FACTS})
     new = snapshot(tmp_path / "b.json", {"fd00::1": CHANGED, "n3": FACTS})
     for pair in ((f"{old}:fd00::1", new), (old, f"{new}:fd00::1"), (f"{old}:fd00::1", f"{new}:fd00::1")):

@@ -90,7 +90,8 @@ def command(
 
     Each side is a RECORD, several separated by commas, the name of several records, a group of `run --repeat` by name
     or id, or a directory of records. Differences are tested if each side has at least two runs; use five per side, and
-    alternate between the sides. Exits with 1 only with --fail-on, and with 3 also if --query had to leave out a record.
+    alternate between the sides. Exits with 1 only with --fail-on; 3 can also mean that --query had to leave
+    out a record.
 
     Tables for --query: sides, comparison and changed_facts contain what is printed without --query; all tables of
     `rollbook query --all` (runs, results, phase_stats, facts, rates, …) contain the compared records.

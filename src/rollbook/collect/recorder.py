@@ -80,7 +80,7 @@ class Recorder:
     async def ready(self) -> None:
         """Wait until every host has sent its start facts or failed.
 
-        A host has its timeout from its turn on, and again with the fallback.
+        The timeout of a host starts when it is contacted, and again with the fallback.
         """
         await self._streams.ready()
         self.event("ready")

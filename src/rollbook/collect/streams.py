@@ -77,7 +77,7 @@ class Streams:
     async def ready(self) -> None:
         """Wait until every host has sent its start facts or failed.
 
-        A host has its timeout from its turn on, and again with the fallback.
+        The timeout of a host starts when it is contacted, and again with the fallback.
         """
         await asyncio.gather(*(stream.ready.wait() for stream in self.streams))
 
