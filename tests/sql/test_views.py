@@ -186,6 +186,27 @@ def test_decreasing_iowait(record: Callable[..., Record]) -> None:
     assert rows(run, "SELECT cpu_busy, cpu_iowait FROM rates ORDER BY ts") == [(None, None), (50.0, 0.0)]
 
 
+def test_one_host_with_absurd_numbers(tmp_path: Path) -> None:
+    """Numbers that overflow in 64 bits take away neither the metrics of other hosts nor the totals."""
+    top = (1 << 63) - 1
+    script = Script(tmp_path / "raw", ["a", "b"], ["meminfo", "vmstat"])
+    for host, (size, faults) in enumerate([(50, (0, 100)), (top, (-top, top))]):
+        script.connect(host)
+        for second, value in enumerate(faults):
+            memory = f"MemTotal: {2 * size if size < top else top} kB\nMemAvailable: {size} kB\n"
+            texts = {"meminfo": {"/proc/meminfo": memory}, "vmstat": {"/proc/vmstat": f"pgmajfault {value}\n"}}
+            script.sample(START + second * SECOND, texts, host=host)
+    script.close()
+    run = Record(tmp_path, {}, derive(tmp_path)[2])
+    huge = pytest.approx(1024.0 * top)
+    found = rows(run, "SELECT host, mem_available, major_faults FROM rates ORDER BY host, ts")
+    assert found == [("a", 51200, None), ("a", 51200, 100), ("b", huge, None), ("b", huge, None)]
+    assert rows(run, "SELECT host, max(mem_total) FROM samples GROUP BY host ORDER BY host") == [
+        ("a", 102400),
+        ("b", huge),
+    ]
+
+
 def test_rates_of_merged_samples(record: Callable[..., Record]) -> None:
     """Merged samples give the mean rate over their step; the maximum gap grows with the step."""
     samples = [(second, net(eth0=second * second)) for second in range(100)]
