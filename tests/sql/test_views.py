@@ -207,6 +207,41 @@ def test_one_host_with_absurd_numbers(tmp_path: Path) -> None:
     ]
 
 
+def test_columns_that_a_host_invents(tmp_path: Path) -> None:
+    """Rates of all hosts are the same whatever names one of them sends."""
+    names = ["seconds", "Passed", "alike", "STEADY", "c0", "c0_before", "pgfault"]
+    script = Script(tmp_path / "raw", ["a", "b"], ["vmstat"])
+    for host, sent in enumerate([["pgfault"], names]):
+        script.connect(host)
+        for second in range(3):
+            text = "".join(f"{name} {second * 100 * (place + 1)}\n" for place, name in enumerate(sent))
+            script.sample(START + second * SECOND, {"vmstat": {"/proc/vmstat": text}}, host=host)
+    script.close()
+    run = Record(tmp_path, {}, derive(tmp_path)[2])
+    found = rows(run, f"SELECT host, seconds, {', '.join(names[1:])} FROM vmstat_rates ORDER BY host, ts")
+    none, invented = (None,) * 5, (200.0, 300.0, 400.0, 500.0, 600.0)
+    assert found[:3] == [("a", None, *none, None), *[("a", 1.0, *none, 100.0)] * 2]
+    assert found[3:] == [("b", None, *none, None), *[("b", 1.0, *invented, 700.0)] * 2]
+    assert rows(run, 'SELECT max("counters.seconds") FROM vmstat') == [(200,)]
+
+
+def test_a_table_with_a_column_that_its_rates_have(record: Callable[..., Record]) -> None:
+    """A table of an earlier version may have a column `seconds`: its rates leave it out."""
+    run = record(["net_dev"], [(second, net(eth0=100 * second)) for second in range(3)])
+    path = run.path / "series" / "net_dev.parquet"
+    metadata = duckdb.execute(f"SELECT decode(key), decode(value) FROM parquet_kv_metadata('{path}')").fetchall()
+    about = {key: value for key, value in metadata if key.startswith("rollbook")}
+    described = json.loads(about["rollbook_columns"]) | {"seconds": ["counter", "s"]}
+    texts = {**about, "rollbook_columns": json.dumps(described)}
+    pairs = ", ".join(f"{key}: '{value}'" for key, value in texts.items())
+    new = path.with_name("new")
+    copied = f"(SELECT *, 7 AS seconds FROM '{path}') TO '{new}'"
+    duckdb.execute(f"COPY {copied} (FORMAT parquet, KV_METADATA {{{pairs}}})")
+    new.replace(path)
+    found = rows(run, "SELECT seconds, rx_bytes FROM net_dev_rates ORDER BY ts")
+    assert found == [(None, None), (1.0, 100.0), (1.0, 100.0)]
+
+
 def test_rates_of_merged_samples(record: Callable[..., Record]) -> None:
     """Merged samples give the mean rate over their step; the maximum gap grows with the step."""
     samples = [(second, net(eth0=second * second)) for second in range(100)]
