@@ -28,7 +28,7 @@ from rollbook.agent.loop import Agent
 from rollbook.agent.reading import Tree
 from rollbook.agent.sample_children import Loop
 from rollbook.agent.source import Source
-from rollbook.agent.wire import QUEUE_LIMIT, SHORTAGES, Out, binary, slurp
+from rollbook.agent.wire import GATHER, QUEUE_LIMIT, SHORTAGES, Out, binary, slurp
 from rollbook.hosts import Host
 from rollbook.journal.clocks import STEP
 from rollbook.journal.history import series_of
@@ -556,6 +556,32 @@ def test_children_are_not_timed_out_while_the_queue_is_full(
     monkeypatch.setattr("select.select", nothing_ready)
     local_agent.wait()
     assert child.deadline >= 1000.1
+
+
+def test_a_small_reading_is_sent_at_once(hand: HandAgent) -> None:
+    """It waits for others a moment, neither for the next result nor for the keep-alive frame after silence."""
+    hand.order("source 0 0 4096 60000", "read /proc/loadavg", "source 1 0 4096 60000", "run sleep 60", "go now")
+    hand.until(lambda frame: frame.kind in "RZ")
+    assert [frame.kind for frame in hand.frames if frame.kind not in "RZ"] == ["H"]
+
+
+def test_wake_up_for_what_is_gathered(local_agent: Agent) -> None:
+    """The loop wakes up when a reading is to be sent; if the pipe is full, it waits for the pipe and does not spin."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    local_agent.out.fd = writer
+    try:
+        local_agent.out.frame(b"R", b"0 now ok 1 \n")
+        assert 0 < local_agent.seconds_left() <= GATHER
+        os.write(writer, bytes(1 << 20))  # as much as there is room for
+        time.sleep(GATHER)
+        local_agent.out.flush()
+        assert local_agent.out.waiting
+        assert local_agent.seconds_left() > 1
+        assert time.monotonic() >= local_agent.out.due, "the loop watches for room in the pipe"
+    finally:
+        os.close(reader)
+        os.close(writer)
 
 
 def test_every_write_error_is_a_connection_error(local_agent: Agent) -> None:

@@ -294,8 +294,8 @@ class Agent:
             due.append(self.command.due)
         if self.launcher:
             due.append(time.monotonic() + 0.9)
-            if self.out.waiting and self.out.pace:
-                due.append(self.out.due)
+        if self.out.waiting and self.out.due:
+            due.append(self.out.due)
         left = min(due) - time.monotonic()
         if self.interval:
             ahead = self.next - now()[1]
