@@ -218,6 +218,22 @@ def test_a_file_that_blocks_affects_only_its_source(hand: HandAgent, tmp_path: P
     hand.process.wait(SECONDS)
 
 
+def test_sources_that_hang_at_the_end(hand: HandAgent, tmp_path: Path) -> None:
+    """Sources that have not answered when sampling stops are timed out in the samples that waited for them."""
+    os.mkfifo(tmp_path / "blocks")
+    (tmp_path / "waits").write_text("here\n")
+    hand.order("source 0 1 4096 300", "read /proc/loadavg", "source 1 1 4096 60000", f"read {tmp_path}/blocks")
+    hand.order("source 2 1 4096 60000", f"read {tmp_path}/waits", "sample 100000000")
+    children = Path(f"/proc/{hand.process.pid}/task/{hand.process.pid}/children")
+    until(lambda: bool(children.read_text()))  # the reader of the first sample
+    hand.order("stop")
+    hand.kind("E")
+    found = samples(hand)
+    assert found[0].keys() == {0, 1, 2}
+    assert found[0][1] == {f"{tmp_path}/blocks": ("timed-out", "")}
+    assert found[0][2] == {f"{tmp_path}/waits": ("timed-out", "")}
+
+
 def test_no_reader_child_without_files(hand: HandAgent, tmp_path: Path) -> None:
     """The agent starts a child for files that may block only when there are such files; new files are found."""
     children = Path(f"/proc/{hand.process.pid}/task/{hand.process.pid}/children")

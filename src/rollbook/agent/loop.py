@@ -369,6 +369,8 @@ class Agent:
         for child in self.children + self.loops:
             child.kill()
         if goodbye:
+            for source, beat in self.reader.pending if self.reader else ():  # a sample that lacks it says so
+                self.fill(beat, source, source.failure("timed-out", b""), time.monotonic(), 0)
             self.release(incomplete=True)
             self.out.waiting += self.out.kept
             self.goodbye()
