@@ -234,6 +234,21 @@ def test_sources_that_hang_at_the_end(hand: HandAgent, tmp_path: Path) -> None:
     assert found[0][2] == {f"{tmp_path}/waits": ("timed-out", "")}
 
 
+def test_the_limit_of_a_sample_is_for_all_files(hand: HandAgent, tmp_path: Path) -> None:
+    """As for facts: what is beyond the limit is truncated between lines, and later files have no text."""
+    for name in "abc":
+        (tmp_path / name).write_text(f"{name * 29}\n" * 2)
+    hand.order("source 0 1 100 60000", f"read {tmp_path}/*", "sample 100000000")
+    while not (found := [sample[0] for sample in samples(hand) if sample]):
+        hand.kind("S")
+    line = "b" * 29 + "\n"
+    assert found[0] == {
+        f"{tmp_path}/a": ("ok", line.replace("b", "a") * 2),
+        f"{tmp_path}/b": ("truncated", line),
+        f"{tmp_path}/c": ("truncated", ""),
+    }
+
+
 def test_no_reader_child_without_files(hand: HandAgent, tmp_path: Path) -> None:
     """The agent starts a child for files that may block only when there are such files; new files are found."""
     children = Path(f"/proc/{hand.process.pid}/task/{hand.process.pid}/children")
