@@ -361,7 +361,6 @@ def test_a_slow_reader_never_blocks_the_agent(hand: HandAgent) -> None:
     hand.order("stop")
     end = hand.kind("E")
     cost = dict(line.split("=") for line in end.payload.decode().split())
-    assert int(cost["thinned"]) > 0
     assert int(cost["peak_kib"]) < 60_000
 
 

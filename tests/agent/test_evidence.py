@@ -272,6 +272,18 @@ def test_time_window(hand: HandAgent, tmp_path: Path) -> None:
     assert f"{tmp_path}/old.log" not in sent.files
 
 
+@pytest.mark.parametrize("count", [10, 14_000], ids=["small", "large"])
+def test_a_time_window_over_lines_without_times(hand: HandAgent, tmp_path: Path, count: int) -> None:
+    """Without any time that is recognised, no line is left out of a file or of a program's output."""
+    text = "".join(f"event {number}\n" for number in range(count))
+    (tmp_path / "log").write_text(text)
+    files = Item(id="file", title="", paths=(f"{tmp_path}/log",), dated=True)
+    programs = Item(id="command", title="", commands=(f"cat {tmp_path}/log",), dated=True)
+    window = Window(MINUTE, MINUTE + dt.timedelta(days=99_999))
+    sent = read(hand, files, programs, window=window)
+    assert sent.files[f"{tmp_path}/log"] == sent.files[f"cat {tmp_path}/log"] == text.encode()
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [

@@ -64,7 +64,11 @@ def declared(**changed: Any) -> Metric:
         ({"formula": {"diskstats": "device_number"}}, "diskstats has no column device_number"),
         ({"formula": {"nothing": "x"}}, "nothing is not a table of samples"),
         ({"formula": {"mounts": "x"}}, "mounts is not a table of samples"),
-        ({"where": {"device": "sda"}}, "diskstats has the keys device_name"),
+        ({"where": {"device": "sda"}}, r"diskstats has no key device \(its keys: device_name\)"),
+        (
+            {"formula": {"meminfo": "free_kib"}, "devices": "", "where": {"kind": "x"}},
+            r"meminfo has no key kind \(its keys: none\)",
+        ),
         ({"total": "median"}, "median is not a metric of x"),
         ({"devices": "rates"}, "a view cannot be called rates"),
         ({"devices": "net_dev"}, "a view cannot be called net_dev"),

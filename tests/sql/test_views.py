@@ -186,6 +186,62 @@ def test_decreasing_iowait(record: Callable[..., Record]) -> None:
     assert rows(run, "SELECT cpu_busy, cpu_iowait FROM rates ORDER BY ts") == [(None, None), (50.0, 0.0)]
 
 
+def test_one_host_with_absurd_numbers(tmp_path: Path) -> None:
+    """Numbers that overflow in 64 bits take away neither the metrics of other hosts nor the totals."""
+    top = (1 << 63) - 1
+    script = Script(tmp_path / "raw", ["a", "b"], ["meminfo", "vmstat"])
+    for host, (size, faults) in enumerate([(50, (0, 100)), (top, (-top, top))]):
+        script.connect(host)
+        for second, value in enumerate(faults):
+            memory = f"MemTotal: {2 * size if size < top else top} kB\nMemAvailable: {size} kB\n"
+            texts = {"meminfo": {"/proc/meminfo": memory}, "vmstat": {"/proc/vmstat": f"pgmajfault {value}\n"}}
+            script.sample(START + second * SECOND, texts, host=host)
+    script.close()
+    run = Record(tmp_path, {}, derive(tmp_path)[2])
+    huge = pytest.approx(1024.0 * top)
+    found = rows(run, "SELECT host, mem_available, major_faults FROM rates ORDER BY host, ts")
+    assert found == [("a", 51200, None), ("a", 51200, 100), ("b", huge, None), ("b", huge, None)]
+    assert rows(run, "SELECT host, max(mem_total) FROM samples GROUP BY host ORDER BY host") == [
+        ("a", 102400),
+        ("b", huge),
+    ]
+
+
+def test_columns_that_a_host_invents(tmp_path: Path) -> None:
+    """Rates of all hosts are the same whatever names one of them sends."""
+    names = ["seconds", "Passed", "alike", "STEADY", "c0", "c0_before", "pgfault"]
+    script = Script(tmp_path / "raw", ["a", "b"], ["vmstat"])
+    for host, sent in enumerate([["pgfault"], names]):
+        script.connect(host)
+        for second in range(3):
+            text = "".join(f"{name} {second * 100 * (place + 1)}\n" for place, name in enumerate(sent))
+            script.sample(START + second * SECOND, {"vmstat": {"/proc/vmstat": text}}, host=host)
+    script.close()
+    run = Record(tmp_path, {}, derive(tmp_path)[2])
+    found = rows(run, f"SELECT host, seconds, {', '.join(names[1:])} FROM vmstat_rates ORDER BY host, ts")
+    none, invented = (None,) * 5, (200.0, 300.0, 400.0, 500.0, 600.0)
+    assert found[:3] == [("a", None, *none, None), *[("a", 1.0, *none, 100.0)] * 2]
+    assert found[3:] == [("b", None, *none, None), *[("b", 1.0, *invented, 700.0)] * 2]
+    assert rows(run, 'SELECT max("counters.seconds") FROM vmstat') == [(200,)]
+
+
+def test_a_table_with_a_column_that_its_rates_have(record: Callable[..., Record]) -> None:
+    """A table of an earlier version may have a column `seconds`: its rates leave it out."""
+    run = record(["net_dev"], [(second, net(eth0=100 * second)) for second in range(3)])
+    path = run.path / "series" / "net_dev.parquet"
+    metadata = duckdb.execute(f"SELECT decode(key), decode(value) FROM parquet_kv_metadata('{path}')").fetchall()
+    about = {key: value for key, value in metadata if key.startswith("rollbook")}
+    described = json.loads(about["rollbook_columns"]) | {"seconds": ["counter", "s"]}
+    texts = {**about, "rollbook_columns": json.dumps(described)}
+    pairs = ", ".join(f"{key}: '{value}'" for key, value in texts.items())
+    new = path.with_name("new")
+    copied = f"(SELECT *, 7 AS seconds FROM '{path}') TO '{new}'"
+    duckdb.execute(f"COPY {copied} (FORMAT parquet, KV_METADATA {{{pairs}}})")
+    new.replace(path)
+    found = rows(run, "SELECT seconds, rx_bytes FROM net_dev_rates ORDER BY ts")
+    assert found == [(None, None), (1.0, 100.0), (1.0, 100.0)]
+
+
 def test_rates_of_merged_samples(record: Callable[..., Record]) -> None:
     """Merged samples give the mean rate over their step; the maximum gap grows with the step."""
     samples = [(second, net(eth0=second * second)) for second in range(100)]

@@ -229,6 +229,20 @@ def test_one_unreadable_page_of_several(tmp_path: Path, pages: list[str], counte
     assert (found.due, found.stored) == (3, 3)
 
 
+def test_device_that_is_never_read_for_want_of_descriptors(tmp_path: Path) -> None:
+    """Samples that lack a device for lack of resources are incomplete, although it was never readable."""
+    script, beats = Script(tmp_path / "raw", ["a"], ["amdgpu"], started_ns=START), Beats()
+    script.connect()
+    device = "/sys/class/drm/card{0}/device/gpu_busy_percent\n"
+    reason = "too many open files on the host"
+    for number in range(3):
+        body = f"ok 3 {device.format(0)}{number + 10}\nfailed {len(reason)} {device.format(1)}{reason}"
+        script.frame("S", beats.payload({0: body.encode()}), START + number * SECOND, number * SECOND)
+    script.close()
+    [found] = series_of(tmp_path).sources
+    assert losses_by_kind(found) == {"failed": (3, 3)}
+
+
 @pytest.mark.parametrize(
     ("before", "reason", "counted"),
     [

@@ -17,7 +17,7 @@ from rollbook.journal.gaps import FrameGaps, SamplingTime
 from rollbook.protocol.beats import Schedule
 from rollbook.sources import catalogue
 from rollbook.sources.base import Pages, Source, compare_of
-from rollbook.tables.columns import HostColumns, block_of
+from rollbook.tables.columns import RESERVED, HostColumns, block_of
 from rollbook.tables.incremental.sample_parser import SampleParser
 from rollbook.tables.losses import Tally
 from rollbook.testing.journals import body_of
@@ -58,7 +58,7 @@ def parse_in_full(source: Source, bodies: list[dict[str, str] | None]) -> list[t
             row: dict[str, Any] = {}
             for name, value in msgspec.structs.asdict(record).items():
                 if isinstance(value, dict):
-                    taken = {"host", "ts", "mono", *record.__struct_fields__}
+                    taken = {*RESERVED, *record.__struct_fields__}
                     row |= {f"{name}.{n}" if n.lower() in taken else n: v for n, v in value.items()}
                 elif value is not None:
                     row[name] = value

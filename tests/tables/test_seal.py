@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import shutil
+import sys
 from array import array
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,22 @@ def test_record_of_this_machine(recorded: Path) -> None:
     result = seal_and_compare(recorded)
     assert [source.affected() for source in result.losses["here"]] == [0] * len(result.losses["here"])
     assert {"loadavg", "meminfo", "stat", "vmstat", "diskstats", "net_dev"} <= set(result.tables)
+
+
+def test_a_worker_process_that_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message says what could not be done, and only how those ended that failed."""
+    script = Script(tmp_path / "raw", ["a", "b"], ["loadavg"])
+    for host in (0, 1):
+        script.connect(host)
+        script.sample(START, {"loadavg": {"/proc/loadavg": "0.1 0.2 0.3 1/2 3\n"}}, host=host)
+    script.close()
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\nmkdir {tmp_path}/first 2>/dev/null && kill -9 $$\nexit 0\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    expected = "cannot build the tables: worker processes ended with exit status -9; killed, perhaps for lack of memory"
+    with pytest.raises(RecordError, match=f"^{expected}$"):
+        seal(survey(tmp_path / "raw"), tmp_path / "tables", processes=2)
 
 
 def test_processes_and_windows_do_not_change_tables(

@@ -228,8 +228,10 @@ class ItemReader:
             if self.since and about.st_mtime < self.since:
                 self.note("absent", "%s: older than the time window" % path)
                 return
-            start = position(fd, end, self.since) if self.since else 0
-            end = position(fd, end, self.before + 1) if self.before else end
+            # As for programs, lines of which no time is known are in the window.
+            start = position(fd, end, self.since) or 0 if self.since else 0
+            after = position(fd, end, self.before + 1) if self.before else None
+            end = end if after is None else after
         first, last = start, end
         if end - start > allowed:
             if self.item.keep == "tail":

@@ -62,24 +62,29 @@ def line_start(fd: int, at: int) -> int:
     return at + block.find(b"\n") if b"\n" in block else at
 
 
-def position(fd: int, size: int, moment: float) -> int:
-    """The position of the first line that is not earlier, by bisection: the times of a log grow."""
-    low, high, now = 0, size, time.time()
+def position(fd: int, size: int, moment: float) -> "int | None":
+    """The position of the first line that is not earlier, by bisection: the times of a log grow.
+
+    None if no time was found, which decides nothing about the lines.
+    """
+    low, high, now, dated = 0, size, time.time(), False
     while high - low > BLOCK:
         middle = (low + high) // 2
         found = dated_line(fd, middle, high, now)
+        dated = dated or found is not None
         if found is None or found[1] >= moment:
             high = middle
         else:
             low = found[0]
-    while low < size:  # the lines of the last block, one by one
+    while low < size and (dated or low < high):  # the lines of the last block, one by one
         line = os.pread(fd, 4096, low)
         stamp = time_of(line, now)
+        dated = dated or stamp is not None
         if not line or (stamp is not None and stamp >= moment):
             break
         end = line.find(b"\n") + 1
         low += end or len(line)
-    return low
+    return low if dated else None
 
 
 def dated_line(fd: int, at: int, end: int, now: float) -> "tuple[int, float] | None":

@@ -66,7 +66,7 @@ class Agent:
         self.dying: "list[int]" = []
         self.running = self.interval = self.offset = self.next = 0
         self.doubles: "list[int]" = []
-        self.beats = self.late = self.missed = self.thinned = 0
+        self.beats = self.missed = 0
         self.key_beats = ONE_WAY_KEY_BEATS if out.pace else KEY_BEATS
         self.gap = False
         self.ending = 0.0
@@ -96,10 +96,7 @@ class Agent:
             ("cpu", "%.4f" % (time.process_time() + sum(os.times()[2:4]))),  # there is no finer clock for children
             ("peak_kib", peak[0] if peak else ""),
             ("sent", self.out.sent),
-            ("samples", self.beats),
-            ("late", self.late),
-            ("missed", self.missed),
-            ("thinned", self.thinned),
+            ("missed", self.missed),  # tells beats that were not taken from lost frames
             ("stuck", stuck),
         ]
         self.out.frame(b"E", lines_of(facts))
@@ -214,13 +211,12 @@ class Agent:
 
     def beat(self) -> None:
         planned = self.next
-        self.late += now()[1] - planned > self.interval // 10
         # The deflate streams need every frame: if the queue is full, take fewer samples, never drop a frame.
         step = 1 << (4 * len(self.out.waiting) // QUEUE_LIMIT)
         if step > 8 or (self.next + self.offset) // self.interval % step:
             if not self.gap:  # one gap frame for all skipped samples: the queue is full
                 self.out.frame(b"G")
-            self.thinned, self.gap = self.thinned + 1, True
+            self.gap = True
         else:
             self.take_sample()
         self.schedule()
@@ -294,8 +290,8 @@ class Agent:
             due.append(self.command.due)
         if self.launcher:
             due.append(time.monotonic() + 0.9)
-            if self.out.waiting and self.out.pace:
-                due.append(self.out.due)
+        if self.out.waiting and self.out.due:
+            due.append(self.out.due)
         left = min(due) - time.monotonic()
         if self.interval:
             ahead = self.next - now()[1]
@@ -369,6 +365,8 @@ class Agent:
         for child in self.children + self.loops:
             child.kill()
         if goodbye:
+            for source, beat in self.reader.pending if self.reader else ():  # a sample that lacks it says so
+                self.fill(beat, source, source.failure("timed-out", b""), time.monotonic(), 0)
             self.release(incomplete=True)
             self.out.waiting += self.out.kept
             self.goodbye()

@@ -121,21 +121,22 @@ class Source:
             for path, _ in self.paths("read", Tree()):
                 if path not in self.files and os.path.exists(path):
                     self.files[path], self.names[path] = None, escape_path(path)
-        pages = [loop.page() for loop in self.loops]
+        pages, left = [loop.page() for loop in self.loops], self.limit  # of each program, and of all files together
         for path, fd in self.files.items():
             try:
                 if fd is None:
                     fd = self.files[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
                 data = piece = os.pread(fd, STEP, 0)
-                while piece and len(data) < self.limit:
+                while piece and len(data) < left:
                     piece = os.pread(fd, STEP, len(data))
                     data += piece
-                whole = len(data) < self.limit
+                whole = len(data) < left
                 data = mask_file(path, data)
                 if whole:
                     pages += (b"ok %d %s\n" % (len(data), self.names[path]), data)
                 else:
-                    pages.append(truncated_page(path, data[: self.limit]))
+                    pages.append(truncated_page(path, data[:left]))
+                left = max(0, left - len(data))
                 if fd > self.max_open:
                     os.close(fd)
                     self.files[path] = None

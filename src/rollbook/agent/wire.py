@@ -142,6 +142,8 @@ class Out:
             try:
                 done = os.write(self.fd, bytes(self.waiting[:size]))
             except BlockingIOError:
+                if not self.pace:
+                    self.due = 0.0  # what is next is that the pipe has room, not a time
                 return
             except OSError as error:  # a lost host or network gives other errors than a closed pipe
                 raise ConnectionError(error.errno, error.strerror) from error

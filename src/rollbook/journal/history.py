@@ -21,7 +21,7 @@ from rollbook.records.record import ClockJump, SeriesHost, SourceLoss
 from rollbook.sources.cpuinfo import CpuInfo
 from rollbook.times import iso_time
 
-__all__ = ["clock_notes", "facts_of", "loss_text", "series_of"]
+__all__ = ["clock_notes", "facts_of", "series_of"]
 
 MAX_NAMED = 3  # sources or clock steps in one line
 
@@ -143,19 +143,11 @@ def _missing_end(survey: Survey, host: HostJournal, found: SeriesHost) -> str:
 
 def describe_losses(sources: Sequence[SourceLoss]) -> str:
     """The losses of a host's sources in one line, the largest first; empty if there are none that affect its status."""
-    found = sorted((one for one in sources if one.affected()), key=lambda one: -one.affected() / one.due)
-    parts = [loss_text(one) for one in found[:MAX_NAMED]]
+    found = sorted((one for one in sources if one.affected()), key=SourceLoss.share, reverse=True)
+    parts = [one.text() for one in found[:MAX_NAMED]]
     if len(found) > MAX_NAMED:
         parts.append(f"{len(found) - MAX_NAMED} more sources")
     return "; ".join(parts)
-
-
-def loss_text(one: SourceLoss) -> str:
-    """`diskstats: 12 of 600 samples lost (timed-out)`."""
-    losses = [loss for loss in one.losses if loss.kind != "missed"]
-    state = "lost" if any(loss.samples > loss.partly for loss in losses) else "incomplete"
-    kinds = ", ".join(loss.kind for loss in losses)
-    return f"{one.source}: {one.affected()} of {one.due} samples {state} ({kinds})"
 
 
 def clock_notes(series: Sequence[SeriesHost], collector: Sequence[ClockJump]) -> list[str]:

@@ -17,29 +17,36 @@ HOLD = 1.5
 # Seconds, and share of the time passed, by which the clocks of host and collector may disagree while nothing is wrong.
 CLOCK_SLACK, CLOCK_SLACK_SHARE = 0.5, 0.01
 
+# A host may send any number of 64 bits, and an overflow would end the query for all hosts: a counter below zero, which
+# the kernel never writes, has no rise.
 MACROS = (
-    "CREATE MACRO rise(now, before) AS CASE WHEN now >= before THEN now - before END",
-    "CREATE MACRO rise_ticks(now, before) AS CASE WHEN now < before THEN 0 ELSE now - before END",
-    """CREATE MACRO rise_sized(now, before, size) AS CASE WHEN now >= before THEN now - before
-        WHEN before < size AND before >= size - size // 4 AND now < size // 4 THEN now - before + size END""",
-    "CREATE MACRO rise_to(now, before, top) AS CASE WHEN now >= before THEN now - before ELSE top - before + now END",
+    "CREATE MACRO rise(now, before) AS CASE WHEN now >= before AND before >= 0 THEN now - before END",
+    """CREATE MACRO rise_ticks(now, before) AS CASE WHEN before < 0 THEN NULL
+        WHEN now < before THEN 0 ELSE now - before END""",
+    """CREATE MACRO rise_sized(now, before, size) AS CASE WHEN now >= before AND before >= 0 THEN now - before
+        WHEN before < size AND before >= size - size // 4 AND now >= 0 AND now < size // 4
+        THEN now - before + size END""",
+    """CREATE MACRO rise_to(now, before, top) AS CASE WHEN now >= before AND before >= 0 THEN now - before
+        WHEN now >= 0 AND now < before AND before <= top THEN top - before + now END""",
 )
 
 
 def rise(now: int, before: int, compare: Compare, top: int | None = None) -> int | None:
-    """By how much a counter rose; None if it was reset. `top` is the value of the column that says where it wraps.
+    """By how much a counter rose; None if it was reset or negative. `top` is the value of the column where it wraps.
 
     Times in ticks may step back by one or two (proc_stat(5)): no time has passed then. A counter of fixed width
     wrapped if it fell from the last quarter of its range into the first.
     """
+    if before < 0:
+        return None
     if now >= before:
         return now - before
     if compare.unit == "ticks":
         return 0
     if isinstance(compare.wraps, str):
-        return None if top is None else top - before + now
+        return top - before + now if top is not None and now >= 0 and before <= top else None
     size = compare.wraps
-    return now - before + size if size - size // 4 <= before < size and now < size // 4 else None
+    return now - before + size if size - size // 4 <= before < size and 0 <= now < size // 4 else None
 
 
 def rise_sql(now: str, before: str, compare: Compare, *, top: str = "", wide: bool = False) -> str:

@@ -63,7 +63,7 @@ class Formula:
     def _sql(self, node: ast.expr, present: Mapping[str, str]) -> str:
         match node:
             case ast.Name(id=name):
-                return present[name]
+                return f"{present[name]}::DOUBLE"  # integers overflow, and the error would end the whole query
             case ast.Constant(value=value):
                 return repr(value)
             case ast.BinOp(left=left, op=ast.Div(), right=right):

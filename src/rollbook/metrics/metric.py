@@ -94,8 +94,12 @@ class Table:
             for name in metric.formulas[self.source.name].columns:
                 if not any(how.columns or how.mode in VALUES for _, how in self.fields[name]):
                     raise RollbookError(f"metric {metric.name}: {self.source.name} has no column {name}")
-            if any(name not in self.keys for name in metric.where):
-                raise RollbookError(f"metric {metric.name}: {self.source.name} has the keys {', '.join(self.keys)}")
+            for name in metric.where:
+                if name not in self.keys:
+                    known = ", ".join(self.keys) or "none"
+                    raise RollbookError(
+                        f"metric {metric.name}: {self.source.name} has no key {name} (its keys: {known})"
+                    )
         if len({tuple(metric.where) for metric in self.metrics}) > 1:
             raise RollbookError(f"metrics of {self.metrics[0].part}: `where` must fix the same keys in all of them")
 

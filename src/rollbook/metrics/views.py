@@ -229,7 +229,7 @@ def _samples(columns: Mapping[str, Mapping[str, str]]) -> str:
         values = (f"{metric.formulas[table].sql(known)} AS {metric.name}" for metric in metrics)
         return f"SELECT host, ts, {', '.join([*more, *values])} FROM {table}"  # noqa: S608 - our own names
 
-    memory = levels("meminfo", "1024 * total_kib AS mem_total")
+    memory = levels("meminfo", "1024 * total_kib::DOUBLE AS mem_total")
     return f"""
         SELECT beats.host, beats.ts, loadavg.* EXCLUDE (host, ts, mono), memory.* EXCLUDE (host, ts),
             stat.* EXCLUDE (host, ts, mono, cpu, extra), stat_totals.ctxt, stat_totals.processes AS forks,

@@ -107,6 +107,17 @@ class SourceLoss(msgspec.Struct, kw_only=True, omit_defaults=True):
         """The samples that are lost or incomplete, without beats that the host missed for all its sources."""
         return sum(loss.samples for loss in self.losses if loss.kind != "missed")
 
+    def share(self) -> float:
+        """The part of the samples that are due which is affected."""
+        return self.affected() / max(1, self.due)
+
+    def text(self, *, share: bool = False) -> str:
+        """`diskstats: 12 of 600 samples lost (timed-out)`, or with the share `(2.0 %, timed-out)`."""
+        losses = [loss for loss in self.losses if loss.kind != "missed"]
+        state = "lost" if any(loss.samples > loss.partly for loss in losses) else "incomplete"
+        kinds = [f"{100 * self.share():.1f} %"] * share + [loss.kind for loss in losses]
+        return f"{self.source}: {self.affected()} of {self.due} samples {state} ({', '.join(kinds)})"
+
 
 class ClockPoint(msgspec.Struct, frozen=True):
     """One measurement of a host's clock, at `at_ns` of the collector's clock."""

@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Iterable, Iterator
 
 from rollbook.hosts import natural
-from rollbook.journal.history import loss_text
 from rollbook.metrics.formatting import amount
 from rollbook.records.cluster import HostInfo, HostSystemInfo
 from rollbook.records.hosts import Cost, HostResult, HostStatus
@@ -57,7 +56,7 @@ def _host(
         boots=len(series.boot_ids) if series else 0,
         gaps=[GapShown(gap.start_ns / MS, gap.end_ns / MS, gap.why) for gap in series.gaps] if series else [],
         source_gaps=list(_source_gaps(series)) if series else [],
-        losses=[loss_text(one) for one in series.sources if one.affected()] if series else [],
+        losses=[one.text() for one in series.sources if one.affected()] if series else [],
         clock_offset_ms=clock.offset_ns / MS if clock else None,
         clock_bound_ms=clock.bound_ns / MS if clock else None,
         cpu_share=series.cpu_share if series else None,

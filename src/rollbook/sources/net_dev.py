@@ -6,7 +6,7 @@ from typing import Annotated
 
 from rollbook.errors import ParseError
 from rollbook.sources.base import Facts, File, counter, key
-from rollbook.sources.text import columns_of, integer
+from rollbook.sources.text import columns_of, integer, lines_of
 
 
 class Interface(Facts):
@@ -34,7 +34,7 @@ class Interface(Facts):
 def parse(text: str) -> list[Interface]:
     """Two header lines, then `name: 16 numbers`; alias names such as `eth0:1` contain a colon."""
     rows = []
-    for line in text.splitlines()[2:]:
+    for line in lines_of(text)[2:]:
         name, colon, numbers = line.rpartition(":")
         if not colon:
             raise ParseError(f"no interface name: {line[:80]!r}")

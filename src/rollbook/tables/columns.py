@@ -12,11 +12,13 @@ from typing import Any, TypeAlias
 from rollbook.sources.base import Source, compare_of
 from rollbook.tables.incremental.layout import Layout, Row, key_fields
 
-__all__ = ["WIDTHS", "Block", "Column", "HostColumns", "Merge", "Origin", "block_of"]
+__all__ = ["RESERVED", "WIDTHS", "Block", "Column", "HostColumns", "Merge", "Origin", "block_of"]
 
 Cells: TypeAlias = "array[Any] | list[Any]"
 """An array of integers or floats, or a list of any values including None."""
 WIDTHS = ("", "q", "d", "o")  # kinds of columns, the narrowest first: no values yet, integers, floats, anything
+RESERVED = frozenset(("host", "ts", "mono", "seconds"))
+"""Columns that every table has, or that its rates have, besides those of the source."""
 HOST_COLUMNS = 1024  # from names in dicts, per host and table; the largest known source has 400
 
 
@@ -299,7 +301,7 @@ def _columns_by_name(source: Source) -> list[bool]:
 
 @functools.lru_cache(maxsize=65536)
 def _column_name(source: Source, field: int, name: str) -> str:
-    """The column for a name in a dict: the name, prefixed with the field if another column has that name."""
+    """The column for a name in a dict: the name, prefixed with the field if that name is taken."""
     fields, name = source.row_type.__struct_fields__, name.replace("\0", "\\0")  # not allowed in SQL names
-    taken = {"", "host", "ts", "mono", *(other.lower() for other in fields)}
+    taken = {"", *RESERVED, *(other.lower() for other in fields)}
     return f"{fields[field]}.{name}" if name.lower() in taken else name

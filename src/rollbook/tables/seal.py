@@ -157,13 +157,20 @@ def _distribute(whole: Job, processes: int | None) -> list[Share]:
             worker.kill()
             with contextlib.suppress(BrokenPipeError), worker:  # closes its pipes
                 worker.wait()
-    if any(worker.returncode for worker in workers):
-        raise RecordError(f"a worker process failed ({[w.returncode for w in workers]})")
+    if failed := [worker.returncode for worker in workers if worker.returncode]:
+        raise RecordError(_failure(failed))
     shares = [pickle.loads(answer) for answer in answers]  # noqa: S301 - from our own children
     for share in shares:
         if isinstance(share, RecordError):
             raise share
     return shares
+
+
+def _failure(failed: Sequence[int]) -> str:
+    """What is known about workers that failed, by their exit statuses."""
+    statuses = ", ".join(str(status) for status in dict.fromkeys(failed))
+    why = "; killed, perhaps for lack of memory" if -signal.SIGKILL in failed else ""
+    return f"cannot build the tables: worker processes ended with exit status {statuses}{why}"
 
 
 def work() -> None:

@@ -24,29 +24,18 @@ FAIL = 0.01  # share of the samples of a source; below it the finding is a warni
 def check(run: RunData) -> Iterator[Finding]:
     """Hosts with sources of which samples are lost or incomplete; beats that a host missed for all are not counted."""
     for host in run.series:
-        found = sorted((one for one in host.sources if one.affected()), key=_share, reverse=True)
+        found = sorted((one for one in host.sources if one.affected()), key=SourceLoss.share, reverse=True)
         if not found:
             continue
         worst, others = found[0], len(found) - 1
         losses = [loss for one in found for loss in one.losses if loss.kind != "missed"]
         more = f", {count_text(others, 'more source')}" if others else ""
         yield Finding(
-            message=f"{_describe(worst)}{more} ({host.name})",
+            message=f"{worst.text(share=True)}{more} ({host.name})",
             hosts=[host.name],
-            severity="fail" if _share(worst) > FAIL else "warn",
+            severity="fail" if worst.share() > FAIL else "warn",
             evidence={
                 "sources": {one.source: [one.affected(), one.due] for one in found},
                 **span(min(loss.first_ns for loss in losses), max(loss.last_ns for loss in losses)),
             },
         )
-
-
-def _share(one: SourceLoss) -> float:
-    return one.affected() / max(1, one.due)
-
-
-def _describe(one: SourceLoss) -> str:
-    losses = [loss for loss in one.losses if loss.kind != "missed"]
-    state = "lost" if any(loss.samples > loss.partly for loss in losses) else "incomplete"
-    kinds = ", ".join(loss.kind for loss in losses)
-    return f"{one.source}: {one.affected()} of {one.due} samples {state} ({100 * _share(one):.1f} %, {kinds})"

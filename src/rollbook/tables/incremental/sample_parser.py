@@ -114,12 +114,15 @@ class SampleParser:
         """The worst loss that the statuses of pages report.
 
         A page that fails or is denied beside readable ones is a loss only if it was readable before: many sensors never
-        are. A program that fails and never had output is not a loss, unless its page reports a lack of resources.
+        are. A program that fails and never had output is not a loss. A page that reports a lack of resources always is.
         """
         statuses = {
             status
-            for path, status, _ in found
-            if status in ("timed-out", "truncated") or not pages or path in self._readable
+            for path, status, data in found
+            if status in ("timed-out", "truncated")
+            or not pages
+            or path in self._readable
+            or (status == "failed" and data)
         }
         is_program = self.source.runs_program or any(order.op == "loop" for order in self.source.orders)
         is_short = any(status == "failed" and data for _, status, data in found)
