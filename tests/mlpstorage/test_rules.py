@@ -35,6 +35,9 @@ from rollbook.mlpstorage import (
     get_runs_files,
 )
 from rollbook.mlpstorage.rules import RulesChecker
+from rollbook.records.document import encode
+from rollbook.records.locate import INSIDE, RUN_DOCUMENT
+from rollbook.records.record import RecordHosts
 from tests.mlpstorage.test_cluster import collected
 
 LOGGER = logging.getLogger(__name__)
@@ -88,6 +91,31 @@ def test_verdict_on_a_directory(tmp_path: Path) -> None:
 def test_runs_that_are_not_closed(tmp_path: Path, change: dict[str, Any], expected: Any) -> None:
     """Violations are INVALID or OPEN; a run with a rule that cannot be evaluated is OPEN."""
     assert BenchmarkVerifier(str(write_run(tmp_path, **change)), logger=LOGGER).verify() is expected
+
+
+@pytest.mark.parametrize(("code", "expected"), [(0, CLOSED), (1, INVALID), (None, OPEN)])
+def test_exit_status_of_a_record_inside_the_result_directory(tmp_path: Path, code: int | None, expected: Any) -> None:
+    """The command's exit status counts as for `rollbook check`, which reads the same record."""
+    inside = write_run(tmp_path) / INSIDE
+    inside.mkdir()
+    (inside / "hosts.json").write_bytes(encode(RecordHosts(started_ns=0, ended_ns=0)))
+    (inside / RUN_DOCUMENT).write_text(json.dumps({"exit_code": code}))
+    verifier = BenchmarkVerifier(str(tmp_path), logger=LOGGER)
+    assert verifier.verify() is expected
+    assert any("exit status" in issue.message for issue in verifier.issues) is bool(code != 0)
+
+
+def test_a_failed_command_without_metrics(tmp_path: Path) -> None:
+    """The run is INVALID although there are no results to check."""
+    path = write_run(tmp_path, metrics=None)
+    (path / "summary.json").unlink()
+    inside = path / INSIDE
+    inside.mkdir()
+    (inside / "hosts.json").write_bytes(encode(RecordHosts(started_ns=0, ended_ns=0)))
+    (inside / RUN_DOCUMENT).write_text('{"exit_code": 1}')
+    verifier = BenchmarkVerifier(str(path), logger=LOGGER)
+    verifier.verify()
+    assert "the command ended with exit status 1" in {issue.message for issue in verifier.issues}
 
 
 @pytest.mark.parametrize("method", ["local_fallback", "args", "dlio_summary", "unknown"])
