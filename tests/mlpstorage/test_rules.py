@@ -268,6 +268,42 @@ def test_find_runs_below_a_directory(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert get_runs_files(tmp_path / "none", LOGGER) == []
 
 
+def write_dlio(path: Path, summary: str) -> Path:
+    """Write the files of DLIO alone: its configuration and this text as summary."""
+    (path / "dlio_config").mkdir(parents=True)
+    (path / "dlio_config" / "config.yaml").write_text("workload: {model: {name: unet3d}, workflow: {train: true}}")
+    (path / "summary.json").write_text(summary)
+    return path
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1", "true", '"x"', "1e400000", "9" * 4000, "[]"])
+def test_a_number_of_processes_that_cannot_be(tmp_path: Path, number: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The run is skipped with a warning; the others are found."""
+    path = write_dlio(tmp_path / "a", f'{{"num_accelerators": {number}}}')
+    if number != "[]":  # an empty value is none
+        with pytest.raises(ValueError, match="num_accelerators"):
+            BenchmarkRun.from_result_dir(path)
+    write_run(tmp_path / "b")
+    assert len(get_runs_files(tmp_path, LOGGER)) == (2 if number == "[]" else 1)
+    assert ("Failed to load run from" in caplog.text) is (number != "[]")
+
+
+def test_two_metadata_files_are_not_replaced_by_dlios(tmp_path: Path) -> None:
+    """Which run it was cannot be told, although DLIO's own files are there."""
+    path = write_dlio(tmp_path, "{}")
+    assert BenchmarkRun.from_result_dir(path).benchmark_type is BENCHMARK_TYPES.training
+    for name in ("a_metadata.json", "b_metadata.json"):
+        (path / name).write_text("{}")
+    with pytest.raises(ValueError, match=r"2 files named \*_metadata.json, not one"):
+        BenchmarkRun.from_result_dir(path)
+
+
+def test_a_record_of_another_benchmark(tmp_path: Path) -> None:
+    """A directory without a run of MLPerf Storage is a `ValueError`, as promised."""
+    with pytest.raises(ValueError, match="'generic' is not a benchmark"):
+        BenchmarkRun.from_result_dir(write_run(tmp_path, benchmark_type="generic"))
+
+
 def test_dlio_files_alone(tmp_path: Path) -> None:
     """Without the tool's metadata, the run is read from DLIO's own files."""
     with pytest.raises(ValueError, match=r"No summary.json found in"):
