@@ -23,7 +23,7 @@ from typing import IO, NamedTuple, cast
 import msgspec
 
 from rollbook.bundle.summary import BundleSummary, File, ItemResult
-from rollbook.errors import RecordError
+from rollbook.errors import RecordError, UsageError
 from rollbook.files import temporary_directory
 from rollbook.records.reading import UNDECODABLE, open_regular, read_regular
 
@@ -148,7 +148,7 @@ def unpack(archive: Path, target: Path) -> Path:
 
     `target` appears when everything is unpacked. Only regular files and directories below it are created, readable for
     the owner only. Raises `RecordError` for anything else in the archive, for one that is damaged, and for one that
-    would fill the disk.
+    would fill the disk, and `UsageError` if the program that decompresses it is not installed.
     """
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -241,6 +241,8 @@ def _opened(archive: Path) -> Iterator[IO[bytes]]:
     `zstd` is a program, because Python has the format only from 3.14 on.
     """
     if archive.name.endswith(".zst"):
+        if shutil.which("zstd") is None:
+            raise UsageError(f"reading {archive} needs the program zstd, which is not installed")
         argv = ["zstd", "-dcq", "--", str(archive)]
         with subprocess.Popen(argv, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as process:
             try:
