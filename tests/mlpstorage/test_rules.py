@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from rollbook import mlpstorage
@@ -33,7 +34,9 @@ from rollbook.mlpstorage import (
     calculate_training_data_size,
     generate_output_location,
     get_runs_files,
+    results,
 )
+from rollbook.mlpstorage.config import ROUND
 from rollbook.mlpstorage.rules import RulesChecker
 from rollbook.records.document import encode
 from rollbook.records.locate import INSIDE, RUN_DOCUMENT
@@ -425,6 +428,16 @@ def test_allowed_override_is_informational() -> None:
     assert checker.system_info.num_hosts == 2
 
 
+def test_data_set_size_follows_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The size is that of the rule `mlperf-dataset-size`: the round says whether files are rounded up."""
+    args = SimpleNamespace(client_host_memory_in_gb=1, num_client_hosts=2, num_processes=1)
+    dataset, reader = {"num_samples_per_file": 3, "record_length_bytes": 1 << 30}, {"batch_size": 1}
+    assert calculate_training_data_size(args, None, dataset, reader, LOGGER)[0] == 166
+    changed = msgspec.structs.replace(ROUND, training=msgspec.structs.replace(ROUND.training, files="rounded up"))
+    monkeypatch.setattr(results, "ROUND", changed)
+    assert calculate_training_data_size(args, None, dataset, reader, LOGGER)[0] == 167
+
+
 def test_data_set_size() -> None:
     """Sizes are rounded down as in the tool; declared memory has priority over measured memory."""
     dataset, reader = {"num_samples_per_file": 1, "record_length_bytes": 146600628}, {"batch_size": 7}
@@ -432,6 +445,10 @@ def test_data_set_size() -> None:
     assert calculate_training_data_size(None, cluster, dataset, reader, LOGGER, 2)[:2] == (36621, 0)
     args = SimpleNamespace(client_host_memory_in_gb=1, num_client_hosts=2, num_processes=16)
     assert calculate_training_data_size(args, cluster, dataset, reader, LOGGER)[0] == 56000
+    unknown = {"num_samples_per_file": 2}
+    assert calculate_training_data_size(args, None, unknown, reader, LOGGER) == (28000, 0, 0), "only steps decide"
+    large = SimpleNamespace(client_host_memory_in_gb=2000, num_client_hosts=2, num_processes=16)
+    assert calculate_training_data_size(large, None, dataset, reader, LOGGER)[0] == 146485
     columns = {"num_samples_per_file": 10, "format": "parquet", "parquet": {"columns": [{"dtype": "int64", "size": 2}]}}
     assert calculate_training_data_size(args, None, columns, reader, LOGGER)[2] >= 10 * 2**30
     with pytest.raises(ValueError, match="Either args or cluster_information is required"):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rollbook.adapters.results import count
-from rollbook.checks.dataset import column_bytes
+from rollbook.checks.dataset import DatasetSize, column_bytes
 from rollbook.checks.mlperf_values import GIB
 from rollbook.checks.verify import NEEDED
 from rollbook.errors import CannotTell, RecordError
@@ -385,10 +385,18 @@ def calculate_training_data_size(  # noqa: PLR0917 - the tool's signature
             record = None
     if record is None:
         log(logger, "warning", "The record length is unknown; only the number of steps decides")
-    rules, size = ROUND.training, samples * (record or 0)
-    by_memory = int(rules.times_memory * total // size) if size else 0
-    by_steps = int(rules.steps * (processes or 0) * reader_params["batch_size"] // samples)
-    reason = "the memory of the clients" if by_memory > by_steps else f"{rules.steps} steps"
+    rules = ROUND.training
+    found = DatasetSize(
+        steps=rules.steps,
+        times_memory=rules.times_memory,
+        rounded_up=rules.files == "rounded up",
+        batch_size=reader_params["batch_size"],
+        accelerators=processes or 0,
+        record_bytes=record or 1,
+        samples_per_file=samples,
+        memory_bytes=total if record else 0,
+        memory_origin="of the clients",
+    )
+    reason = "the memory of the clients" if found.by_memory > found.by_steps else f"{rules.steps} steps"
     log(logger, "result", f"Minimum file count set by {reason}")
-    files = max(by_memory, by_steps)
-    return files, 0, int(files * size)
+    return found.files, 0, int(found.files * samples * (record or 0))
