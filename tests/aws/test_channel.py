@@ -293,6 +293,23 @@ def test_malformed_handshakes(payload: bytes) -> None:
             channel.receive(data, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("payload", "codes"),
+    [(b"0", [0]), (b"exit status -1", [-1]), (b"9" * 5000, []), (b"-" + b"9" * 5000, []), (b"none", [])],
+)
+def test_exit_codes(payload: bytes, codes: list[int]) -> None:
+    """An exit status is a number of a few digits; a longer one, which Python would refuse, is none."""
+    message = Message(kind=messages.OUTPUT, payload=payload, payload_type=Payload.EXIT_CODE)
+    assert Channel("s-1", "i-1").receive(encode(message), 0.0) == [Exit(code) for code in codes]
+
+
+def test_an_acknowledgement_of_an_infinite_number() -> None:
+    """It is dropped like others that cannot be read; the session goes on."""
+    channel = open_channel()
+    payload = b'{"AcknowledgedMessageSequenceNumber": 1e999}'
+    assert channel.receive(encode(Message(kind=messages.ACKNOWLEDGE, payload=payload)), 0.1) == []
+
+
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=200), max_size=20))
 def test_any_bytes(parts: list[bytes]) -> None:

@@ -67,6 +67,7 @@ def test_acknowledgement() -> None:
     content = json.loads(sent.payload)
     assert content["AcknowledgedMessageType"] == messages.OUTPUT
     assert content["AcknowledgedMessageId"] == str(message.id)
-    for payload in (b"", b"[]", b"{}", b'{"AcknowledgedMessageType": 1}', b"\xff"):
+    infinite = b'{"AcknowledgedMessageSequenceNumber": 1e999}'
+    for payload in (b"", b"[]", b"{}", b'{"AcknowledgedMessageType": 1}', b"\xff", infinite):
         with pytest.raises(ProtocolError):
             acknowledged(Message(kind=messages.ACKNOWLEDGE, payload=payload))

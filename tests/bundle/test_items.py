@@ -93,6 +93,16 @@ def test_time_window() -> None:
     assert item.has_window
 
 
+def test_an_argument_with_both_ends_of_the_window() -> None:
+    """Both placeholders are filled in; without one of the times the argument is left out."""
+    item = Item(id="x", title="x", commands=(("j", "{since}..{until}"),))
+    since, until = (dt.datetime(2026, 11, 16, hour, 0, tzinfo=dt.UTC) for hour in (5, 6))
+    both = f"@{int(since.timestamp())}..@{int(until.timestamp())}"
+    assert list(command_argvs(item, Window(since=since, until=until))) == [("j", both)]
+    for window in (Window(since=since), Window(until=until), Window()):
+        assert list(command_argvs(item, window)) == [("j",)]
+
+
 def test_braces() -> None:
     """Braces expand to every combination."""
     assert list(patterns(["/a/{b,c}/{d,e}*", OUTPUT])) == ["/a/b/d*", "/a/b/e*", "/a/c/d*", "/a/c/e*", OUTPUT]

@@ -87,6 +87,20 @@ def test_hostile_archives(tmp_path: Path, name: str) -> None:
     assert outside == {"archive", "bundle", "n"}
 
 
+@pytest.mark.parametrize("where", [0, 1, 2, 3])
+def test_huge_headers(tmp_path: Path, where: int) -> None:
+    """`tarfile` would hold the header in memory, whatever its size: it is refused wherever it is."""
+    path = tmp_path / "archive"
+    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as tar:
+        for number, (name, data) in enumerate([*FILES.items(), ("nodes/n/items.tsv", LIST), ("more", b"")]):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            entry.pax_headers = {"comment": "x" * (3 << 20)} if number == where else {}
+            tar.addfile(entry, io.BytesIO(data))
+    with pytest.raises(AgentFailed, match="a header of more than 1 MiB"):
+        read(path, tmp_path, 64 << 20)
+
+
 def test_damaged_archives(tmp_path: Path) -> None:
     """A truncated or changed archive, a link, or data beyond the limit raises `AgentFailed`."""
     whole = write_archive(tmp_path / "whole").read_bytes()

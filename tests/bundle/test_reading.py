@@ -24,7 +24,7 @@ from rollbook.bundle.directory import BundleDirectory
 from rollbook.bundle.reading import CHUNK, Bundle, is_bundle, unpack
 from rollbook.bundle.rows import rows
 from rollbook.bundle.summary import File
-from rollbook.errors import RecordError, RollbookError
+from rollbook.errors import RecordError, RollbookError, UsageError
 from tests.support.bundles import BundleCase, kernel_log, write_bundle
 
 FUZZ = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -233,6 +233,15 @@ def test_a_target_that_cannot_be_created(tmp_path: Path) -> None:
     path = write_archive(tmp_path / "b.tar.gz")
     with pytest.raises(RecordError, match=r"cannot unpack .*/b\.tar\.gz to .*/below/out: Not a directory$"):
         unpack(path, path / "below" / "out")
+
+
+def test_a_missing_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names the program, which is missing, and not the archive, which is there."""
+    (tmp_path / "b.tar.zst").write_bytes(b"x")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match=r"b\.tar\.zst needs the program zstd, which is not installed"):
+        unpack(tmp_path / "b.tar.zst", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["b.tar.zst"]
 
 
 @pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])

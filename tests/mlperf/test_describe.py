@@ -9,11 +9,13 @@ import pytest
 from click.testing import CliRunner
 
 import rollbook
+from rollbook.checks.run_data import RunData
 from rollbook.cli.describe import command
 from rollbook.mlperf.describe import draft, merge_existing, roles_of, to_do
 from rollbook.mlperf.node import Entry
 from rollbook.mlperf.yaml_text import yaml_text
 from rollbook.records.document import Snapshot, encode
+from rollbook.records.record import RecordHosts
 from rollbook.records.yaml import read_yaml
 from tests.support.records import RunCase, Sets, host_results
 
@@ -178,21 +180,50 @@ def test_different_number_of_clients_is_reported() -> None:
     assert not any(line.startswith("clients") for line in to_do(whole))
 
 
-def test_traffic_roles_follow_the_bytes(tmp_path: Path) -> None:
-    """The interface with the most traffic gets the role data; without a readable series there are no roles."""
+def write_traffic(path: Path, *moved: tuple[str, str, int]) -> None:
+    """Write the series of interfaces: host, name and the bytes that it received during the run."""
     import duckdb
 
-    assert roles_of(None) == roles_of(tmp_path) == {}
-    (tmp_path / "series").mkdir()
-    table = tmp_path / "series" / "net_dev.parquet"
+    (path / "series").mkdir(exist_ok=True)
+    rows = ",".join(f"('{host}','{name}',1,1),('{host}','{name}',{size + 1},1)" for host, name, size in moved)
     duckdb.sql(
-        "copy (select * from (values ('n1','eth0',0,0),('n1','eth0',900,50),('n1','eth1',5,5),('n1','eth1',9,9),"
-        "('n1','lo',0,0),('n1','lo',99999,99999)) t(host, interface_name, rx_bytes, tx_bytes)) "
-        f"to '{table}' (format parquet)"
+        f"copy (select * from (values {rows}) t(host, interface_name, rx_bytes, tx_bytes)) "
+        f"to '{path / 'series' / 'net_dev.parquet'}' (format parquet)"
     )
-    assert roles_of(tmp_path) == {"eth0": ["data"], "eth1": ["management"]}
+
+
+def run_at(path: Path | None, sets: Sets | None = None) -> RunData:
+    """A run with hosts and a series."""
+    return RunData(RecordHosts(started_ns=0, ended_ns=0, start=host_results(sets or {})), path=path)
+
+
+def test_traffic_roles_follow_the_bytes(tmp_path: Path) -> None:
+    """The interface with the most traffic gets the role data; without a readable series there are no roles."""
+    run = run_at(tmp_path)
+    assert roles_of(run_at(None)) == roles_of(run) == {}
+    write_traffic(tmp_path, ("n1", "eth0", 950), ("n1", "eth1", 8), ("n1", "lo", 99999))
+    assert roles_of(run) == {"eth0": ["data"], "eth1": ["management"]}
+    write_traffic(tmp_path, ("n1", "eth0", 0), ("n1", "eth1", 0))
+    assert roles_of(run) == {}
     (tmp_path / "series" / "net_dev.parquet").write_bytes(b"PAR1 no more")
-    assert roles_of(tmp_path) == {}
+    assert roles_of(run) == {}
+
+
+def test_cards_below_bonds_and_vlans_carry_the_data(tmp_path: Path) -> None:
+    """The traffic of a bond and its VLANs is that of its cards, which are not compared with it."""
+    kinds = {"bond0": "bond", "bond0.100": "vlan", "br0": "bridge", **{f"eth{n}": "physical" for n in range(8)}}
+    rows = [{"interface_name": name, "kind": kind, "type": 1} for name, kind in kinds.items()]
+    sizes = {**dict.fromkeys(kinds, 1000), **{f"eth{n}": 125 for n in range(8)}, "mgmt": 1}
+    write_traffic(tmp_path, *(("n1", name, size) for name, size in sizes.items()))
+    roles = roles_of(run_at(tmp_path, {"n1": {"net_class": rows}}))
+    assert roles == {**{f"eth{n}": ["data"] for n in range(8)}, "mgmt": ["management"]}
+
+
+def test_an_interface_that_few_hosts_have(tmp_path: Path) -> None:
+    """The share is that of a host's traffic: the only interface of two hosts among many carried their data."""
+    few = [("a1", "eth0", 500), ("a2", "eth0", 500)]
+    write_traffic(tmp_path, *few, *((f"b{n}", "ens5", 500) for n in range(30)), ("b1", "ens6", 2), ("c1", "ens5", 0))
+    assert roles_of(run_at(tmp_path)) == {"eth0": ["data"], "ens5": ["data"], "ens6": ["management"]}
 
 
 def test_date_in_an_existing_file(tmp_path: Path) -> None:

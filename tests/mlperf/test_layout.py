@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +15,14 @@ import pytest
 
 import rollbook
 from rollbook.api.checking import check_results
+from rollbook.errors import RecordError
+from rollbook.mlperf.export import export_mlpstorage
 from rollbook.mlperf.result_directory import Placement, _move, is_result_directory
 from rollbook.mlpstorage import get_runs_files
+from rollbook.records import reading
+from rollbook.records.document import encode
 from rollbook.records.locate import locate_record
-from rollbook.records.record import Record
+from rollbook.records.record import Record, RecordHosts
 from tests.support.commands import ROLLBOOK, Rollbook
 
 OPTIONS = ["--type", "training", "--layout", "mlpstorage", "--skip-timeseries", "--no-report", "--results-dir"]
@@ -269,6 +274,84 @@ def test_export_has_all_result_files(tmp_path: Path) -> None:
     (logs,) = metadata["command_output_files"]
     assert (logs["stdout"], logs["stderr"]) == ("training_run.stdout.log", "training_run.stderr.log")
     assert len(get_runs_files(tmp_path / "out")) == 1
+
+
+def write_record(path: Path, **metadata: Any) -> Record:
+    """Write a record without hosts, with these metadata."""
+    path.mkdir(parents=True)
+    (path / "hosts.json").write_bytes(encode(RecordHosts(started_ns=0, ended_ns=0)))
+    document = {"benchmark_type": "training", "run_datetime": "20260801_120000", **metadata}
+    (path / "training_20260801_120000_metadata.json").write_text(json.dumps(document))
+    return Record.open(path)
+
+
+def test_export_has_the_files_that_the_adapter_read(tmp_path: Path) -> None:
+    """Also DLIO's `output.json` of a single rank, and the KV cache's report under a name that readers know."""
+    files = {"out/output.json": "{}", "out/cache.json": '{"a": 1}', "out/kv_cache_1_metadata.json": "{}"}
+    (tmp_path / "out").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    record = write_record(
+        tmp_path / "record", benchmark_type="kv_cache", result_files=[str(tmp_path / name) for name in files]
+    )
+    written = {path.name for path in export_mlpstorage(record, tmp_path / "export")}
+    assert written == {"kv_cache_20260801_120000_metadata.json", "output.json", "kvcache_results_cache.json"}
+    assert (tmp_path / "export" / "kvcache_results_cache.json").read_text() == '{"a": 1}'
+
+
+@pytest.mark.parametrize("listed", [5, {"a": 1}, [1, None], "summary.json", None])
+def test_result_files_of_a_wrong_type_are_ignored(tmp_path: Path, listed: Any) -> None:
+    """What is not a list of paths names no file."""
+    record = write_record(tmp_path / "record", result_files=listed)
+    assert len(export_mlpstorage(record, tmp_path / "export")) == 1
+
+
+def test_export_of_a_foreign_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files below the record are copied; files elsewhere, also behind a link, only for a record of our own."""
+    victim = tmp_path / "victim" / "config.yaml"
+    victim.parent.mkdir()
+    victim.write_text("secret")
+    direct = write_record(tmp_path / "direct", result_files=[str(victim)])
+    linked = write_record(tmp_path / "linked", result_files=[str(tmp_path / "linked" / "more" / "config.yaml")])
+    (tmp_path / "linked" / "more").symlink_to(victim.parent)
+    plain = write_record(tmp_path / "plain", result_files=[str(tmp_path / "plain" / "more" / "config.yaml")])
+    (tmp_path / "plain" / "more").mkdir()
+    (tmp_path / "plain" / "more" / "config.yaml").write_text("own")
+    export_mlpstorage(direct, tmp_path / "own")
+    assert (tmp_path / "own" / "dlio_config" / "config.yaml").read_text() == "secret"
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    for number, record in enumerate((direct, linked)):
+        with pytest.raises(RecordError, match="files outside of it are not exported"):
+            export_mlpstorage(record, tmp_path / str(number))
+        assert not (tmp_path / str(number) / "dlio_config").exists()
+    export_mlpstorage(plain, tmp_path / "plain-export")
+    assert (tmp_path / "plain-export" / "dlio_config" / "config.yaml").read_text() == "own"
+
+
+@pytest.mark.parametrize("name", ["summary.json", "stdout.log", "dlio_config/config.yaml"])
+@pytest.mark.parametrize("kind", ["link", "fifo"])
+def test_export_reads_only_regular_files(tmp_path: Path, name: str, kind: str) -> None:
+    """A link beside the record is not followed, a FIFO does not block; the message names the file."""
+    record = write_record(tmp_path / "record")
+    path = tmp_path / "record" / name
+    path.parent.mkdir(exist_ok=True)
+    (tmp_path / "victim").write_text("secret")
+    path.symlink_to(tmp_path / "victim") if kind == "link" else os.mkfifo(path)
+    with pytest.raises(RecordError, match=re.escape(name)):
+        export_mlpstorage(record, tmp_path / "export")
+
+
+@pytest.mark.parametrize("name", ["\0/summary.json", "fifo/summary.json", "large/summary.json", "gone/summary.json"])
+def test_listed_files_that_cannot_be_copied(tmp_path: Path, name: str) -> None:
+    """A NUL character, a FIFO, a file beyond the limit and one that is gone are errors, not a crash or a hang."""
+    for kind in ("fifo", "large"):
+        (tmp_path / kind).mkdir()
+    os.mkfifo(tmp_path / "fifo" / "summary.json")
+    with (tmp_path / "large" / "summary.json").open("wb") as file:
+        file.truncate(reading.LARGEST + 1)
+    record = write_record(tmp_path / "record", result_files=[f"{tmp_path}/{name}"])
+    with pytest.raises(RecordError, match="cannot copy to"):
+        export_mlpstorage(record, tmp_path / "export")
 
 
 def test_a_result_directory_that_cannot_be_created(tmp_path: Path) -> None:

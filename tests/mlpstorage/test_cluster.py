@@ -263,3 +263,21 @@ def test_time_series_data_with_missing_or_unknown_keys() -> None:
     assert (empty.collection_interval_seconds, empty.collection_method, empty.samples_by_host) == (10.0, "unknown", {})
     sample = TimeSeriesSample.from_dict({"timestamp": "t", "hostname": "h", "later": 1})
     assert sample.to_dict() == {"timestamp": "t", "hostname": "h"}
+
+
+@pytest.mark.parametrize(
+    ("change", "hosts"),
+    [
+        ({"num_hosts": 10**12}, None),
+        ({"num_hosts": float("inf")}, 2),
+        ({"num_hosts": -3}, 2),
+        ({"num_accelerators": float("inf")}, 2),
+        ({"host_memory_GB": [1e308, 1e308]}, None),
+        ({"host_memory_GB": [10**400]}, None),
+    ],
+)
+def test_numbers_in_a_summary_that_cannot_be(change: dict[str, Any], hosts: int | None) -> None:
+    """A number of hosts beyond any cluster is not built; other values that are none count as missing."""
+    summary = {"host_memory_GB": [2.0, 2.0], "host_cpu_count": [4, 4], "num_accelerators": 2, **change}
+    found = ClusterInformation.from_dlio_summary_json(summary, LOGGER)
+    assert (found and found.num_hosts) == hosts

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from rollbook import mlpstorage
@@ -33,8 +34,13 @@ from rollbook.mlpstorage import (
     calculate_training_data_size,
     generate_output_location,
     get_runs_files,
+    results,
 )
+from rollbook.mlpstorage.config import ROUND
 from rollbook.mlpstorage.rules import RulesChecker
+from rollbook.records.document import encode
+from rollbook.records.locate import INSIDE, RUN_DOCUMENT
+from rollbook.records.record import RecordHosts
 from tests.mlpstorage.test_cluster import collected
 
 LOGGER = logging.getLogger(__name__)
@@ -88,6 +94,31 @@ def test_verdict_on_a_directory(tmp_path: Path) -> None:
 def test_runs_that_are_not_closed(tmp_path: Path, change: dict[str, Any], expected: Any) -> None:
     """Violations are INVALID or OPEN; a run with a rule that cannot be evaluated is OPEN."""
     assert BenchmarkVerifier(str(write_run(tmp_path, **change)), logger=LOGGER).verify() is expected
+
+
+@pytest.mark.parametrize(("code", "expected"), [(0, CLOSED), (1, INVALID), (None, OPEN)])
+def test_exit_status_of_a_record_inside_the_result_directory(tmp_path: Path, code: int | None, expected: Any) -> None:
+    """The command's exit status counts as for `rollbook check`, which reads the same record."""
+    inside = write_run(tmp_path) / INSIDE
+    inside.mkdir()
+    (inside / "hosts.json").write_bytes(encode(RecordHosts(started_ns=0, ended_ns=0)))
+    (inside / RUN_DOCUMENT).write_text(json.dumps({"exit_code": code}))
+    verifier = BenchmarkVerifier(str(tmp_path), logger=LOGGER)
+    assert verifier.verify() is expected
+    assert any("exit status" in issue.message for issue in verifier.issues) is bool(code != 0)
+
+
+def test_a_failed_command_without_metrics(tmp_path: Path) -> None:
+    """The run is INVALID although there are no results to check."""
+    path = write_run(tmp_path, metrics=None)
+    (path / "summary.json").unlink()
+    inside = path / INSIDE
+    inside.mkdir()
+    (inside / "hosts.json").write_bytes(encode(RecordHosts(started_ns=0, ended_ns=0)))
+    (inside / RUN_DOCUMENT).write_text('{"exit_code": 1}')
+    verifier = BenchmarkVerifier(str(path), logger=LOGGER)
+    verifier.verify()
+    assert "the command ended with exit status 1" in {issue.message for issue in verifier.issues}
 
 
 @pytest.mark.parametrize("method", ["local_fallback", "args", "dlio_summary", "unknown"])
@@ -240,6 +271,42 @@ def test_find_runs_below_a_directory(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert get_runs_files(tmp_path / "none", LOGGER) == []
 
 
+def write_dlio(path: Path, summary: str) -> Path:
+    """Write the files of DLIO alone: its configuration and this text as summary."""
+    (path / "dlio_config").mkdir(parents=True)
+    (path / "dlio_config" / "config.yaml").write_text("workload: {model: {name: unet3d}, workflow: {train: true}}")
+    (path / "summary.json").write_text(summary)
+    return path
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1", "true", '"x"', "1e400000", "9" * 4000, "[]"])
+def test_a_number_of_processes_that_cannot_be(tmp_path: Path, number: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The run is skipped with a warning; the others are found."""
+    path = write_dlio(tmp_path / "a", f'{{"num_accelerators": {number}}}')
+    if number != "[]":  # an empty value is none
+        with pytest.raises(ValueError, match="num_accelerators"):
+            BenchmarkRun.from_result_dir(path)
+    write_run(tmp_path / "b")
+    assert len(get_runs_files(tmp_path, LOGGER)) == (2 if number == "[]" else 1)
+    assert ("Failed to load run from" in caplog.text) is (number != "[]")
+
+
+def test_two_metadata_files_are_not_replaced_by_dlios(tmp_path: Path) -> None:
+    """Which run it was cannot be told, although DLIO's own files are there."""
+    path = write_dlio(tmp_path, "{}")
+    assert BenchmarkRun.from_result_dir(path).benchmark_type is BENCHMARK_TYPES.training
+    for name in ("a_metadata.json", "b_metadata.json"):
+        (path / name).write_text("{}")
+    with pytest.raises(ValueError, match=r"2 files named \*_metadata.json, not one"):
+        BenchmarkRun.from_result_dir(path)
+
+
+def test_a_record_of_another_benchmark(tmp_path: Path) -> None:
+    """A directory without a run of MLPerf Storage is a `ValueError`, as promised."""
+    with pytest.raises(ValueError, match="'generic' is not a benchmark"):
+        BenchmarkRun.from_result_dir(write_run(tmp_path, benchmark_type="generic"))
+
+
 def test_dlio_files_alone(tmp_path: Path) -> None:
     """Without the tool's metadata, the run is read from DLIO's own files."""
     with pytest.raises(ValueError, match=r"No summary.json found in"):
@@ -361,6 +428,16 @@ def test_allowed_override_is_informational() -> None:
     assert checker.system_info.num_hosts == 2
 
 
+def test_data_set_size_follows_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The size is that of the rule `mlperf-dataset-size`: the round says whether files are rounded up."""
+    args = SimpleNamespace(client_host_memory_in_gb=1, num_client_hosts=2, num_processes=1)
+    dataset, reader = {"num_samples_per_file": 3, "record_length_bytes": 1 << 30}, {"batch_size": 1}
+    assert calculate_training_data_size(args, None, dataset, reader, LOGGER)[0] == 166
+    changed = msgspec.structs.replace(ROUND, training=msgspec.structs.replace(ROUND.training, files="rounded up"))
+    monkeypatch.setattr(results, "ROUND", changed)
+    assert calculate_training_data_size(args, None, dataset, reader, LOGGER)[0] == 167
+
+
 def test_data_set_size() -> None:
     """Sizes are rounded down as in the tool; declared memory has priority over measured memory."""
     dataset, reader = {"num_samples_per_file": 1, "record_length_bytes": 146600628}, {"batch_size": 7}
@@ -368,6 +445,10 @@ def test_data_set_size() -> None:
     assert calculate_training_data_size(None, cluster, dataset, reader, LOGGER, 2)[:2] == (36621, 0)
     args = SimpleNamespace(client_host_memory_in_gb=1, num_client_hosts=2, num_processes=16)
     assert calculate_training_data_size(args, cluster, dataset, reader, LOGGER)[0] == 56000
+    unknown = {"num_samples_per_file": 2}
+    assert calculate_training_data_size(args, None, unknown, reader, LOGGER) == (28000, 0, 0), "only steps decide"
+    large = SimpleNamespace(client_host_memory_in_gb=2000, num_client_hosts=2, num_processes=16)
+    assert calculate_training_data_size(large, None, dataset, reader, LOGGER)[0] == 146485
     columns = {"num_samples_per_file": 10, "format": "parquet", "parquet": {"columns": [{"dtype": "int64", "size": 2}]}}
     assert calculate_training_data_size(args, None, columns, reader, LOGGER)[2] >= 10 * 2**30
     with pytest.raises(ValueError, match="Either args or cluster_information is required"):

@@ -15,7 +15,7 @@ from typing import Any
 
 from rollbook.adapters.argv import arguments_of, overrides, processes
 from rollbook.adapters.base import Ran
-from rollbook.adapters.results import Results, count, table, there
+from rollbook.adapters.results import DLIO_FILE, Results, count, table, there
 from rollbook.adapters.times import inside, place
 from rollbook.adapters.workflow import Workflow
 from rollbook.records.locate import INSIDE
@@ -28,7 +28,6 @@ ACCELERATORS = ("a100", "h100", "b200", "mi355")
 """Suffixes of DLIO's workload names: `unet3d_h100`."""
 
 _RANK_FILE = re.compile(r"[0-9]{1,9}_output\.json")
-_RESULT_FILE = re.compile(r"summary\.json|dlio\.log|(?:[0-9]{1,9}_)?(?:output|per_epoch_stats)\.json")
 # The last member of a rank's file, which grows with the number of steps: only its end is read.
 _HOSTNAME = re.compile(rb'"hostname"\s*:\s*"([A-Za-z0-9._-]{1,253})"\s*\}\s*$')
 _PARTS = re.compile(r"eval|ckpt|save_ckpt|load_ckpt")
@@ -119,7 +118,7 @@ def _hydra_file(output: Path, results: Results, name: str) -> Path | None:
 
 def _result_files(output: Path, results: Results) -> list[Path]:
     """All result files of this run: of DLIO, of each rank, and Hydra's."""
-    found = [path for path in sorted(output.glob("*")) if _RESULT_FILE.fullmatch(path.name) and there(path)]
+    found = [path for path in sorted(output.glob("*")) if DLIO_FILE.fullmatch(path.name) and there(path)]
     hydra = (_hydra_file(output, results, name) for name in ("config.yaml", "hydra.yaml", "overrides.yaml"))
     return [path for path in (*found, *hydra) if path is not None and results.time_written(path) is not None]
 

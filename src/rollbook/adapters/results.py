@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import msgspec
 from rollbook.adapters.argv import storable_text
 from rollbook.adapters.base import Ran
 
-__all__ = ["DECODER", "Results", "count", "rows", "storable", "table", "there"]
+__all__ = ["DECODER", "DLIO_FILE", "Results", "count", "rows", "storable", "table", "there"]
 
 LIMIT = 64 << 20  # bytes of one result file
 ENTRIES = 200_000  # directory entries visited in a search: a data set may lie beside the results
@@ -22,6 +23,9 @@ DEPTH = 12  # mlpstorage puts its results eight directories down
 # A file's time comes from the kernel's coarse clock, up to one tick behind the clock that timed the run; the clock
 # of a file server may be ahead. Being generous at the start would let the file of the run before pass.
 EARLY_NS, LATE_NS = 10_000_000, 2_000_000_000
+
+DLIO_FILE = re.compile(r"summary\.json|dlio\.log|(?:[0-9]{1,9}_)?(?:output|per_epoch_stats)\.json")
+"""The names of DLIO's result files, of the run and of each rank."""
 
 # Python benchmarks write NaN and Infinity, which is not JSON: such values become null.
 DECODER = json.JSONDecoder(parse_constant=lambda _: None)

@@ -27,7 +27,7 @@ from rollbook.files import remove_leftovers, write_file
 from rollbook.journal.history import clock_notes
 from rollbook.journal.state import FAILURE, failure_of, is_unfinished
 from rollbook.journal.survey import Survey
-from rollbook.mlperf.result_directory import benchmark_args, copy_results, is_result_directory, name_logs
+from rollbook.mlperf.result_directory import benchmark_args, copy_results, is_result_directory, name_logs, result_names
 from rollbook.records import signing
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import encode
@@ -271,7 +271,7 @@ def _logs(path: Path) -> tuple[Path, Path]:
 def _result_directory(path: Path, outcome: Outcome, args: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
     """Make a record a complete result directory of MLPerf Storage; returns the metadata that differ."""
     logs = name_logs(path, outcome)
-    copy_results(outcome.result_files, path)
+    copy_results(result_names(outcome.result_files, outcome.benchmark_type), path)
     return {
         "command_output_files": [{"command": document["executed_command"], **logs}],
         "args": benchmark_args(outcome, args),

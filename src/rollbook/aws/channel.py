@@ -32,6 +32,7 @@ LEAST_MARGIN = 0.01
 SILENCE = 300.0  # seconds without any message while ours are not acknowledged
 CLIENT_VERSION = "1.2.700.0"  # older clients get an upgrade notice mixed into the output
 OK, FAILED = 1, 2
+EXIT_CODE = re.compile(rb"(?<!\d)-?\d{1,10}(?!\d)")
 # What the node takes at any time.
 URGENT = (Payload.HANDSHAKE_RESPONSE, Payload.CHALLENGE_RESPONSE, Payload.FLAG)
 
@@ -251,7 +252,7 @@ class Channel:
         if kind == Payload.STDERR:
             return [Stderr(data)]
         if kind == Payload.EXIT_CODE:
-            found = re.search(rb"-?\d+", data)
+            found = EXIT_CODE.search(data)
             return [Exit(int(found[0]))] if found else []
         if kind == Payload.HANDSHAKE_REQUEST:
             return self._handshake(data)

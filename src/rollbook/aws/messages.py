@@ -118,5 +118,5 @@ def acknowledged(message: Message) -> int:
     """The number of the message that this one acknowledges; raises `ProtocolError` if it cannot be read."""
     try:
         return int(json.loads(message.payload)["AcknowledgedMessageSequenceNumber"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
         raise ProtocolError("a Session Manager acknowledgement cannot be read") from None

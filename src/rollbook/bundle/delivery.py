@@ -1,11 +1,12 @@
-"""How the archive of a node comes into S3 while an issue report is collected.
+"""How a node's archive gets to S3 while an issue report is collected.
 
-`presigned`: the agent makes the archive and uploads it with presigned requests, which end soon and are only valid for
-the bytes of this archive. It gets them through its input, never as arguments. If S3 cannot be reached from the node,
-the archive comes through the session.
+`presigned`: the agent makes the archive and uploads it with presigned requests, which expire soon and are only valid
+for the bytes of this archive. It gets them through its input, never as arguments. If S3 cannot be reached from the
+node, the archive comes through the session. The collector downloads what arrived, and compares it with the size and
+hash that the agent announced.
 
 `node`: the node downloads `collector_script.sh` with the AWS CLI, runs it and uploads the archive with its own
-permissions. In both cases the collector downloads what arrived, and compares it.
+permissions. The collector downloads what arrived, up to the limit of the node; there is no announced hash to compare.
 
 `session`: items come through the session one by one, and the archive is made here; see `s3_layout.py`.
 """
@@ -173,7 +174,7 @@ class Parcel:
             await self._run_script(session, max(1.0, until - time.monotonic()))
 
     async def unpack(self, items: Sequence[Item], files: NodeFiles) -> None:
-        """Download the archive if it is in S3, compare it, and pass its files on; raises `RollbookError`, `OSError`."""
+        """Download the archive if it is in S3, check it, and pass its files on; raises `RollbookError`, `OSError`."""
         await asyncio.to_thread(self._fetch)
         for _ in read_archive(self._path, self._sender.directory, items, files, most=self._most + 64 * MIB):
             await asyncio.sleep(0)

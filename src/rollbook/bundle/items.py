@@ -17,10 +17,11 @@ of every path that matches `each`.
 
 from __future__ import annotations
 
+import datetime as dt
 import difflib
 import functools
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -157,7 +158,10 @@ def _check_command(item: Item, command: str | tuple[str, ...]) -> None:
 
 
 def command_argvs(item: Item, window: Window) -> Iterator[tuple[str, ...]]:
-    """The argument lists of an item's commands for a time window; `{each}` is left for the node."""
+    """The argument lists of an item's commands for a time window; `{each}` is left for the node.
+
+    An argument that names an end of the window which is not set is left out.
+    """
     values = {"{since}": window.since, "{until}": window.until}
     for command in item.commands:
         if isinstance(command, str):
@@ -165,13 +169,17 @@ def command_argvs(item: Item, window: Window) -> Iterator[tuple[str, ...]]:
             continue
         argv: list[str] = []
         for part in command:
-            name = next((name for name in values if name in part), "")
-            when = values.get(name)
-            if not name:
-                argv.append(part)
-            elif when is not None:
-                argv.append(part.replace(name, f"@{int(when.timestamp())}"))
+            named = {name: when for name, when in values.items() if name in part}
+            if None not in named.values():
+                argv.append(_filled(part, named))
         yield tuple(argv)
+
+
+def _filled(part: str, times: Mapping[str, dt.datetime | None]) -> str:
+    """An argument with each placeholder replaced by its time."""
+    for name, when in times.items():
+        part = part.replace(name, f"@{int(when.timestamp())}") if when else part
+    return part
 
 
 def patterns(paths: Iterable[str]) -> Iterator[str]:

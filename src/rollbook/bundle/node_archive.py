@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from rollbook.bundle.items import Item
-from rollbook.bundle.reading import LimitedStream
+from rollbook.bundle.reading import LimitedStream, entries, header_limited
 from rollbook.bundle.receive import NodeFiles
 from rollbook.errors import AgentFailed
 
@@ -31,8 +31,8 @@ def read_archive(path: Path, relative: str, items: Sequence[Item], files: NodeFi
     """
     try:
         listed = _List(_read_list(path, f"{relative}/{LIST}", most), items)
-        with _opened(path, most) as tar:
-            for entry in tar:
+        with _opened(path, most) as (tar, stream):
+            for entry in entries(tar, stream):
                 if entry.name == f"{relative}/{LIST}":
                     continue
                 number, file = listed.names.pop(entry.name.removeprefix(f"{relative}/"))
@@ -78,8 +78,8 @@ class _List:
 
 
 def _read_list(path: Path, name: str, most: int) -> bytes:
-    with _opened(path, most) as tar:
-        for entry in tar:
+    with _opened(path, most) as (tar, stream):
+        for entry in entries(tar, stream):
             if not entry.isreg():
                 raise tarfile.TarError(f"{entry.name} is not a regular file")
             if entry.name == name and entry.size <= LARGEST_LIST:
@@ -89,10 +89,12 @@ def _read_list(path: Path, name: str, most: int) -> bytes:
 
 
 @contextlib.contextmanager
-def _opened(path: Path, most: int) -> Iterator[tarfile.TarFile]:
+def _opened(path: Path, most: int) -> Iterator[tuple[tarfile.TarFile, LimitedStream]]:
+    """The archive and the stream that limits its headers."""
     with gzip.open(path, "rb") as file:
         limited = LimitedStream(cast("IO[bytes]", file), most, "it is larger than the limit of the node")
-        with tarfile.open(fileobj=cast("IO[bytes]", limited), mode="r|") as tar:
-            yield tar
+        stream = header_limited(cast("IO[bytes]", limited))
+        with tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r|") as tar:
+            yield tar, stream
         while limited.read(CHUNK):  # the checksum is at the end
             pass

@@ -8,11 +8,11 @@ is read in chunks that end at a line.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import shutil
 import stat
 import subprocess
+import sys
 import tarfile
 import zlib
 from collections.abc import Iterator
@@ -23,11 +23,22 @@ from typing import IO, NamedTuple, cast
 import msgspec
 
 from rollbook.bundle.summary import BundleSummary, File, ItemResult
-from rollbook.errors import RecordError
+from rollbook.errors import RecordError, UsageError
 from rollbook.files import temporary_directory
 from rollbook.records.reading import UNDECODABLE, open_regular, read_regular
 
-__all__ = ["ARCHIVES", "LARGEST_TEXT", "Bundle", "Chunk", "LimitedStream", "archive_suffix", "is_bundle", "unpack"]
+__all__ = [
+    "ARCHIVES",
+    "LARGEST_TEXT",
+    "Bundle",
+    "Chunk",
+    "LimitedStream",
+    "archive_suffix",
+    "entries",
+    "header_limited",
+    "is_bundle",
+    "unpack",
+]
 
 SUMMARY = "summary.json"
 LARGEST_SUMMARY = 256 << 20
@@ -139,13 +150,12 @@ def unpack(archive: Path, target: Path) -> Path:
 
     `target` appears when everything is unpacked. Only regular files and directories below it are created, readable for
     the owner only. Raises `RecordError` for anything else in the archive, for one that is damaged, and for one that
-    would fill the disk.
+    would fill the disk, and `UsageError` if the program that decompresses it is not installed.
     """
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with temporary_directory(target.parent) as scratch, _opened(archive) as opened:
-            # `tarfile` holds every header in memory, whatever its size.
-            stream = LimitedStream(opened, LARGEST_HEADER, "an entry has a header of more than 1 MiB")
+            stream = header_limited(opened)
             parts = scratch / "parts"
             parts.mkdir(mode=0o700)
             free = shutil.disk_usage(parts).free - SPARE
@@ -178,19 +188,38 @@ class LimitedStream:
         return data
 
 
-def _extract(tar: tarfile.TarFile, stream: LimitedStream, target: Path, budget: int) -> None:
-    for count in itertools.count():
-        stream.left = LARGEST_HEADER
+def header_limited(stream: IO[bytes]) -> LimitedStream:
+    """A stream for `entries`; `tarfile` holds every header in memory, whatever its size."""
+    return LimitedStream(stream, LARGEST_HEADER, "an entry has a header of more than 1 MiB")
+
+
+def entries(tar: tarfile.TarFile, stream: LimitedStream) -> Iterator[tarfile.TarInfo]:
+    """The entries of an archive that is read from `stream`, none of which is kept in memory.
+
+    Raises `ValueError` for a header of more than 1 MiB or a negative size, and `TarError` for a damaged archive.
+    """
+    while True:
         member = tar.next()
         if member is None:
             return
-        tar.members.clear()  # type: ignore[attr-defined] # it would keep all of them
+        # It would keep all of them.
+        tar.members.clear()  # type: ignore[attr-defined]
+        tar.pax_headers = {}
+        if member.size < 0:
+            raise ValueError(f"{member.name!r} has a negative size")
         stream.left += member.size
+        yield member
+        # What was not read of the entry is skipped in small pieces, and must not add to the limit of the next header.
+        stream.left = sys.maxsize
+        cast("IO[bytes]", tar.fileobj).seek(tar.offset)
+        stream.left = LARGEST_HEADER
+
+
+def _extract(tar: tarfile.TarFile, stream: LimitedStream, target: Path, budget: int) -> None:
+    for count, member in enumerate(entries(tar, stream)):
         parts = [part for part in PurePosixPath(member.name).parts if part != "."]
         if count >= MAX_FILES:
             raise ValueError(f"more than {MAX_FILES} entries")
-        if member.size < 0:
-            raise ValueError(f"{member.name!r} has a negative size")
         if ".." in parts or "/" in parts or not (member.isreg() or member.isdir()):
             raise ValueError(f"{member.name!r} is a link, a device or outside of the archive")
         path = target.joinpath(*parts)
@@ -214,6 +243,8 @@ def _opened(archive: Path) -> Iterator[IO[bytes]]:
     `zstd` is a program, because Python has the format only from 3.14 on.
     """
     if archive.name.endswith(".zst"):
+        if shutil.which("zstd") is None:
+            raise UsageError(f"reading {archive} needs the program zstd, which is not installed")
         argv = ["zstd", "-dcq", "--", str(archive)]
         with subprocess.Popen(argv, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as process:
             try:

@@ -24,7 +24,7 @@ TEXT = """#!/bin/sh
 # have what it is about; CLUSTER_TYPE is noted in the archive.
 #
 # Needs Python 3.6 or later; root can read more than others. Secrets are replaced before anything is written.
-# The last argument of the long line below are the items, deflated and in base64.
+# The last argument of the long line below contains the items, deflated and base64-encoded.
 set -u
 umask 077
 INSTANCE_GROUP=${{INSTANCE_GROUP:-node}}

@@ -17,10 +17,11 @@ import msgspec
 from rollbook.adapters.results import rows
 from rollbook.checks.mlperf_values import cluster_of
 from rollbook.checks.run_data import RunData
-from rollbook.mlperf.node import Entry, Roles, collected_node, deployment_of, node_of
+from rollbook.mlperf.node import STACKED, Entry, Roles, collected_node, deployment_of, node_of
 from rollbook.mlperf.yaml_text import yaml_text
 from rollbook.records.locate import locate_record
 from rollbook.sources.mountinfo import MountInfo
+from rollbook.sources.net_class import Interface
 from rollbook.sources.space import Space
 from rollbook.tables.quoting import parquet
 from rollbook.version import __version__
@@ -46,11 +47,15 @@ CLIENTS = {
     "wekafs": ("closed_source", "installable"),
     "panfs": ("closed_source", "installable"),
 }
-MOVED = """
-SELECT interface_name, sum(moved) FROM (
-    SELECT host, interface_name, max(rx_bytes + tx_bytes) - min(rx_bytes + tx_bytes) AS moved
-    FROM {table} WHERE interface_name != 'lo' GROUP BY ALL
-) GROUP BY ALL
+# The largest share of each interface in the traffic of a host. Interfaces that stand for others would count it twice.
+SHARES = """
+SELECT interface_name, max(share) FROM (
+    SELECT interface_name, moved / nullif(sum(moved) OVER (PARTITION BY host), 0) AS share FROM (
+        SELECT host, interface_name, max(rx_bytes + tx_bytes) - min(rx_bytes + tx_bytes) AS moved
+        FROM {table} WHERE interface_name != 'lo' AND NOT list_contains($without::VARCHAR[][], [host, interface_name])
+        GROUP BY ALL
+    )
+) GROUP BY ALL HAVING max(share) IS NOT NULL
 """
 DATA_SHARE = 0.1  # of a host's traffic: an interface with less did not carry the data
 
@@ -85,7 +90,7 @@ def draft(run: RunData, product: RunData | None = None) -> Tree:
     """Draft the description from the record of a run and, if given, from one of the storage nodes."""
     hosts = run.hosts_with_data
     deployment = deployment_of(hosts[0]) if hosts else Entry(None, "ask")
-    roles = roles_of(run.path)
+    roles = roles_of(run)
     found: dict[str, Any] = {**_storage(run), "deployment": deployment}
     where = deployment.value or ""
     nodes = [node_of(host, roles) for host in hosts]
@@ -95,7 +100,7 @@ def draft(run: RunData, product: RunData | None = None) -> Tree:
     if len(nodes) > 1:
         found["solution.capabilities.multi_host"] = Entry(True, "inferred", f"{len(nodes)} hosts took part")
     if product is not None:
-        used = roles_of(product.path)
+        used = roles_of(product)
         found["product_nodes"] = _grouped(
             "storage node", [node_of(host, used) for host in product.hosts_with_data], where
         )
@@ -158,26 +163,27 @@ def _storage(run: RunData) -> dict[str, Entry]:
     return found
 
 
-def roles_of(path: Path | None) -> Roles:
-    """Infer from the series which interfaces carried the data of a run; the others are for management."""
-    table = path / "series" / "net_dev.parquet" if path else None
+def roles_of(run: RunData) -> Roles:
+    """Infer from the series which interfaces carried the data of a run; the others are for management.
+
+    An interface carried data if it has its share of the traffic on any host that uses it.
+    """
+    table = run.path / "series" / "net_dev.parquet" if run.path else None
     if table is None or not table.exists():
         return {}
     import duckdb  # noqa: PLC0415 - only a record with a series needs it
 
     from rollbook.tables.reasons import UNREADABLE  # noqa: PLC0415
 
+    without = [[host.name, row.interface_name] for host, row in run.each(Interface) if row.kind in STACKED]
     try:
-        rows = duckdb.execute(MOVED.format(table=parquet(table))).fetchall()
+        rows = duckdb.execute(SHARES.format(table=parquet(table)), {"without": without}).fetchall()
     except UNREADABLE:  # an unreadable table allows no inference
         return {}
-    moved = {str(name): int(count or 0) for name, count in rows}
-    total = sum(moved.values())
-    if not total:
-        return {}
-    data = {name for name, count in moved.items() if count > DATA_SHARE * total}
-    alone = data == set(moved)
-    return {name: ["data", "management"] if alone else ["data"] if name in data else ["management"] for name in moved}
+    shares = {str(name): float(share) for name, share in rows}
+    data = {name for name, share in shares.items() if share > DATA_SHARE}
+    alone = data == set(shares)
+    return {name: ["data", "management"] if alone else ["data"] if name in data else ["management"] for name in shares}
 
 
 def merge_existing(existing: Any, tree: Tree, at: str = "") -> tuple[Tree, list[str]]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
 
 from rollbook.errors import RecordError, UsageError
 from rollbook.files import BY_UMASK, write_file
-from rollbook.mlperf.result_directory import copy_results
+from rollbook.mlperf.result_directory import copy_results, result_names
 from rollbook.records.document import encode
 from rollbook.records.locate import result_directory
+from rollbook.records.reading import require_directory, require_own, require_regular
 from rollbook.records.record import Record
 
 __all__ = ["export_mlpstorage"]
@@ -24,7 +26,8 @@ def export_mlpstorage(record: Record, path: Path) -> list[Path]:
 
     They include all result files of the benchmark: summary, Hydra's configuration, files of the ranks; and the logs by
     the tool's names. Exactly one file is called `*_metadata.json`, the cluster information has no time in its name, and
-    the series is written at any size. Raises `RecordError` for a result file that is gone.
+    the series is written at any size. Raises `RecordError` for a result file that is gone, for one beside the record
+    that is a link, FIFO or device, and for a record of another user that names files elsewhere.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -54,13 +57,14 @@ def export_mlpstorage(record: Record, path: Path) -> list[Path]:
     logs = _logs(record, f"{kind}_{metadata.get('command') or 'run'}")
     for name, log in logs.items():
         written.append(path / name)
+        require_regular(log)
         try:
             shutil.copy2(log, written[-1])
         except OSError as error:
             raise RecordError(f"cannot write {written[-1]}: {error.strerror or error}") from error
     names = {stream: next((name for name in logs if name.endswith(f"{stream}.log")), None) for stream in STREAMS}
     metadata["command_output_files"] = [{"command": metadata.get("executed_command"), **names}] if logs else []
-    written += copy_results([*_beside(record), *map(str, record.metadata.get("result_files") or [])], path)
+    written += copy_results(_sources(record, str(kind)), path)
     write_file(written[0], json.dumps(metadata, indent=2).encode() + b"\n", mode=BY_UMASK)
     return written
 
@@ -75,7 +79,32 @@ def _logs(record: Record, stem: str) -> dict[str, Path]:
     return found
 
 
-def _beside(record: Record) -> list[str]:
-    """Result files in the record itself or in the result directory around it."""
+def _sources(record: Record, kind: str) -> dict[str, Path]:
+    """The result files by the name that readers expect: those beside the record, else those that its metadata name.
+
+    Files elsewhere are read only for a record of our own: another user's could name any file that we may read.
+    """
     directory = result_directory(record.path)
-    return [str(path) for path in (*directory.iterdir(), *directory.glob("dlio_config/*")) if path.is_file()]
+    require_directory(directory / "dlio_config")
+    beside = result_names(map(str, (*directory.iterdir(), *directory.glob("dlio_config/*"))))
+    for path in beside.values():
+        require_regular(path)
+    listed = {name: path for name, path in result_names(_listed(record), kind).items() if name not in beside}
+    elsewhere = [str(path) for path in listed.values() if not _is_below(path, directory)]
+    if elsewhere:
+        require_own(record.path, f"files outside of it are not exported, such as {elsewhere[0]!r}")
+    return beside | listed
+
+
+def _listed(record: Record) -> list[str]:
+    """The result files that the metadata name; none if that is not a list of texts."""
+    found = record.metadata.get("result_files")
+    return found if isinstance(found, list) and all(isinstance(name, str) for name in found) else []
+
+
+def _is_below(path: Path, directory: Path) -> bool:
+    """Whether a file lies below a directory when all links are followed."""
+    try:
+        return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(directory))
+    except ValueError:  # a NUL character
+        return False

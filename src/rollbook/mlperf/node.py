@@ -19,7 +19,7 @@ from rollbook.sources.infiniband import Port
 from rollbook.sources.net_class import Interface
 from rollbook.sources.os_release import OsRelease
 
-__all__ = ["Entry", "Origin", "Roles", "collected_node", "deployment_of", "node_of"]
+__all__ = ["STACKED", "Entry", "Origin", "Roles", "collected_node", "deployment_of", "node_of"]
 
 Origin = Literal["measured", "inferred", "ask", "kept"]
 Roles = Mapping[str, list[str]]
@@ -27,6 +27,8 @@ Roles = Mapping[str, list[str]]
 
 GB = 10**9
 ETHERNET = 1  # ARPHRD_ETHER
+STACKED = ("bond", "bridge", "vlan")
+"""Kinds of interfaces whose traffic is that of the cards below them."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -98,7 +100,7 @@ def _networking(host: HostResult, roles: Roles) -> list[dict[str, Entry]]:
     cards: Counter[tuple[str, str, float | None, tuple[str, ...]]] = Counter()
     row: Interface
     for row in _view("net_class").fact(host) or []:
-        if row.kind in ("bond", "bridge", "vlan"):
+        if row.kind in STACKED:
             continue
         kind = "infiniband" if row.kind == "infiniband" else "ethernet" if row.type == ETHERNET else "other"
         up = row.operstate == "up" or (row.operstate == "unknown" and row.carrier is True)

@@ -14,27 +14,28 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rollbook.adapters.argv import MLPSTORAGE, arguments_of, option
+from rollbook.adapters.results import DLIO_FILE
 from rollbook.errors import RecordError, UsageError
 from rollbook.files import BY_UMASK, sync_tree, temporary_directory, write_file
 from rollbook.records.layout import RecordDirectory
 from rollbook.records.locate import INSIDE
 from rollbook.records.outcome import Outcome
+from rollbook.records.reading import read_target
 from rollbook.times import STAMP, from_stamp
 
-__all__ = ["Placement", "benchmark_args", "copy_results", "is_result_directory", "name_logs"]
+__all__ = ["Placement", "benchmark_args", "copy_results", "is_result_directory", "name_logs", "result_names"]
 
 PART = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", re.ASCII)
 DEPTH = 10  # directories between a results directory and its result directories, with room to spare
 LOGS = ("stdout.log", "stderr.log")
-# Files of the benchmark that readers expect beside the metadata.
-RESULT_FILE = re.compile(
-    r"summary\.json|\d+_output\.json|\d+_per_epoch_stats\.json|per_epoch_stats\.json|dlio\.log|statistics\.json"
-    r"|enhanced_statistics\.json|vdb_multi_node_summary\.json|kvcache_.*\.json|fs_separation\.json"
+# Files of other benchmarks than DLIO that readers expect beside the metadata.
+OTHER_FILE = re.compile(
+    r"statistics\.json|enhanced_statistics\.json|vdb_multi_node_summary\.json|kvcache_.*\.json|fs_separation\.json"
 )
 NAMES = ("MLPSTORAGE_ORGNAME", "MLPSTORAGE_SYSTEMNAME")
 CONFIGURATION = ("config.yaml", "hydra.yaml", "overrides.yaml")
@@ -178,33 +179,41 @@ def name_logs(path: Path, outcome: Outcome) -> dict[str, str]:
     return names
 
 
-def result_names(files: Sequence[str]) -> dict[str, Path]:
-    """The benchmark's result files by the name that they have in a result directory."""
+def result_names(files: Iterable[str], kind: str = "") -> dict[str, Path]:
+    """The benchmark's result files by the name that they have in a result directory; other files are left out.
+
+    With the type of the benchmark, `files` are those that its adapter read: the report of the KV cache, which
+    `--output` may call anything, gets a name that readers know.
+    """
     found: dict[str, Path] = {}
     for path in map(Path, files):
-        if RESULT_FILE.fullmatch(path.name):
+        if DLIO_FILE.fullmatch(path.name) or OTHER_FILE.fullmatch(path.name):
             found.setdefault(path.name, path)
         elif path.name in CONFIGURATION:
             found.setdefault(f"dlio_config/{path.name}", path)
+        elif kind == "kv_cache" and not path.name.endswith("_metadata.json"):
+            found.setdefault(f"kvcache_results_{path.stem}.json", path)
     return found
 
 
-def copy_results(files: Sequence[str], path: Path) -> list[Path]:
+def copy_results(sources: Mapping[str, Path], path: Path) -> list[Path]:
     """Copy the result files that are not there yet into a result directory; returns those that were copied.
 
-    Raises `RecordError` for a file that cannot be copied.
+    Raises `RecordError` for a file that cannot be copied, is not a regular file or is larger than a document may be.
     """
     copied = []
-    for name, source in result_names(files).items():
+    for name, source in sources.items():
         target = path / name
         if target.exists():
             continue
         try:
             target.parent.mkdir(exist_ok=True)
-            write_file(target, source.read_bytes(), mode=BY_UMASK)
+            write_file(target, read_target(source), mode=BY_UMASK)
             shutil.copystat(source, target)
         except OSError as error:
             raise RecordError(f"cannot copy {source} to {target}: {error.strerror}") from error
+        except (RecordError, ValueError) as error:  # a path with a NUL character
+            raise RecordError(f"cannot copy to {target}: {error}") from error
         copied.append(target)
     return copied
 

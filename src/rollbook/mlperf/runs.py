@@ -19,7 +19,16 @@ from rollbook.records.reading import read_regular
 from rollbook.records.record import Record, RecordHosts
 from rollbook.records.yaml import decode_yaml, read_yaml
 
-__all__ = ["dlio_metadata", "find_runs", "has_run", "is_results_tree", "model_of", "newest_with_hosts", "open_run"]
+__all__ = [
+    "dlio_metadata",
+    "find_runs",
+    "has_run",
+    "is_results_tree",
+    "model_of",
+    "newest_with_hosts",
+    "open_run",
+    "recorded_part",
+]
 
 MAX_DIRECTORIES = 100_000  # searched for runs
 LARGEST = 1 << 20  # bytes of the list of overrides
@@ -71,14 +80,24 @@ def open_run(path: Path, rules: Round, **options: Any) -> RunData:
     metadata = _metadata(path)
     if "problem" in metadata:
         raise RecordError(f"{path}: {metadata['problem']}")
+    hosts, recorded = recorded_part(path)
+    return RunData(hosts, metadata={**recorded, **metadata}, path=path, mlperf_round=rules, **options)
+
+
+def recorded_part(path: Path) -> tuple[RecordHosts, dict[str, Any]]:
+    """Return the hosts and the metadata that Rollbook's record adds to the files of a result directory.
+
+    Both are empty without a record. The metadata are the exit status of the command, if the record has one; a record
+    that is itself the result directory adds none, its metadata are those of the run. Raises `RecordError` for a record
+    that cannot be read.
+    """
     record = locate_record(path)
-    hosts = RecordHosts(started_ns=0, ended_ns=0)
-    if (record / "hosts.json").exists():
-        hosts = read(record / "hosts.json", RecordHosts)
-        if record != path:
-            own = Record.open(record).metadata
-            metadata = {**{name: own[name] for name in ("exit_code",) if name in own}, **metadata}
-    return RunData(hosts, metadata=metadata, path=path, mlperf_round=rules, **options)
+    if not (record / "hosts.json").exists():
+        return RecordHosts(started_ns=0, ended_ns=0), {}
+    if record == path:
+        return read(record / "hosts.json", RecordHosts), {}
+    found = Record.open(record)
+    return found.hosts, {name: found.metadata[name] for name in ("exit_code",) if name in found.metadata}
 
 
 def newest_with_hosts(path: Path, rules: Round, **options: Any) -> RunData:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from rollbook.adapters.results import rows
+from rollbook.adapters.results import count, rows
 from rollbook.checks.mlperf_values import GIB, is_size, table
 from rollbook.errors import RecordError
 from rollbook.mlpstorage.hosts import HostCPUInfo, HostInfo, HostMemoryInfo, dict_of
@@ -24,6 +24,8 @@ from rollbook.records.reading import read_target
 __all__ = ["ClusterInformation", "ClusterSnapshots"]
 
 SUMS = ("total_memory_bytes", "total_cores", "num_hosts", "min_memory_bytes", "max_memory_bytes")
+MAX_HOSTS = 1 << 20
+LARGEST = 1 << 40  # of what a host has, in GiB or CPUs: sums of larger numbers have no float
 
 
 class ClusterInformation:
@@ -95,21 +97,24 @@ class ClusterInformation:
     def from_dlio_summary_json(
         cls, summary: Mapping[str, Any], logger: Any, directory: Path | None = None
     ) -> ClusterInformation | None:
-        """Return the cluster from DLIO's summary, in even shares of the sums; None if it has no memory or CPU counts.
+        """Return the cluster from DLIO's summary, in even shares of the sums.
 
-        DLIO counts logical CPUs. With the directory of the run, the files of its ranks name hosts and memory.
+        None if it has no memory or CPU counts, or more hosts than there can be. DLIO counts logical CPUs. With the
+        directory of the run, the files of its ranks name hosts and memory.
         """
         memory, cpus = _numbers(summary.get("host_memory_GB")), _numbers(summary.get("host_cpu_count"))
         if not memory or not cpus:
             return None
         files = sorted(directory.glob("*_output.json")) if directory else []
         # With results on each node's own disk only some of the files are here: then the sums are better.
-        hosts = list(_ranks(files)) if len(files) >= int(summary.get("num_accelerators") or 0) else []
+        hosts = list(_ranks(files)) if len(files) >= (count(summary.get("num_accelerators")) or 0) else []
         if not hosts:
-            count = int(summary.get("num_hosts") or len(memory))
-            for number in range(count):
-                each = HostMemoryInfo(total=int(sum(memory) * GIB / count), origin="dlio_summary")
-                cores = int(sum(cpus)) // count
+            number_of_hosts = count(summary.get("num_hosts")) or len(memory)
+            if number_of_hosts > MAX_HOSTS:
+                return None
+            for number in range(number_of_hosts):
+                each = HostMemoryInfo(total=int(sum(memory) * GIB / number_of_hosts), origin="dlio_summary")
+                cores = int(sum(cpus)) // number_of_hosts
                 hosts.append(HostInfo(f"host_{number}", each, HostCPUInfo(cores, cores)))
         found = cls(hosts, logger)
         found.collection_method = "dlio_summary"
@@ -186,7 +191,8 @@ class ClusterSnapshots:
 
 
 def _numbers(values: Any) -> list[float]:
-    return values if isinstance(values, list) and all(map(is_size, values)) else []
+    is_valid = isinstance(values, list) and all(is_size(value) and value <= LARGEST for value in values)
+    return values if is_valid else []
 
 
 def _ranks(files: Sequence[Path]) -> Iterator[HostInfo]:

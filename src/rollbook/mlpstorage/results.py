@@ -1,7 +1,7 @@
 """Results of a benchmark on disk and as rules see them, by the names MLPerf Storage's code uses.
 
-Reading is lenient: what cannot be read is logged and None. Two metadata files in one directory are an error and are
-not guessed at.
+Reading is lenient: what cannot be read is logged and None. With two metadata files in one directory, neither is used,
+and there is no run to be extracted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rollbook.checks.dataset import column_bytes
+from rollbook.adapters.results import count
+from rollbook.checks.dataset import DatasetSize, column_bytes
 from rollbook.checks.mlperf_values import GIB
 from rollbook.checks.verify import NEEDED
 from rollbook.errors import CannotTell, RecordError
@@ -41,6 +42,8 @@ __all__ = [
     "generate_output_location",
     "get_runs_files",
 ]
+
+MAX_PROCESSES = 1 << 24
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +102,8 @@ class BenchmarkResult:
     def __init__(self, benchmark_result_root_dir: str | os.PathLike[str], logger: Any) -> None:
         self.benchmark_result_root_dir, self.logger = benchmark_result_root_dir, logger
         root = Path(benchmark_result_root_dir)
+        self.problem = ""
+        """Why no run can be extracted from these files: it would be a guess."""
         self.issues: list[Issue] = []
         self.metadata = self._metadata(root)
         self.summary = self._json(root / "summary.json")
@@ -116,7 +121,8 @@ class BenchmarkResult:
     def _metadata(self, root: Path) -> dict[str, Any] | None:
         found = sorted(root.glob("*_metadata.json"))
         if len(found) > 1:
-            log(self.logger, "error", f"Failed to load {root}: {len(found)} files named *_metadata.json, not one")
+            self.problem = f"{len(found)} files named *_metadata.json, not one"
+            log(self.logger, "error", f"Failed to load {root}: {self.problem}")
         return self._json(found[0]) if len(found) == 1 else None
 
     def _json(self, path: Path) -> dict[str, Any] | None:
@@ -170,7 +176,7 @@ class DLIOResultParser:
         self.logger = logger
 
     def parse(self, result_dir: str | os.PathLike[str], metadata: Mapping[str, Any] | None = None) -> BenchmarkRunData:
-        """Return the data of a run; raises `ValueError` without a summary or a workflow that is known."""
+        """Return the data of a run; raises `ValueError` without a usable summary or a workflow that is known."""
         root = Path(result_dir)
         summary = BenchmarkResult(root, self.logger).summary
         if summary is None:
@@ -178,12 +184,15 @@ class DLIOResultParser:
         found = dlio_metadata(root, summary)
         if "problem" in found:
             raise ValueError(f"{result_dir}: {found['problem']}")
+        processes = count(found["num_processes"] or 0)
+        if processes is None or processes > MAX_PROCESSES:
+            raise ValueError(f"{result_dir}: num_accelerators in summary.json is not a number of processes")
         system = ClusterInformation.from_dlio_summary_json(summary, self.logger, root)
         if system is None:
             system = ClusterInformation.from_dict((metadata or {}).get("cluster_information"), self.logger)
         found |= {
             "run_datetime": summary.get("start") or "",
-            "num_processes": int(found["num_processes"] or 0),
+            "num_processes": processes,
             "accelerator": found["accelerator"] or None,
             "end_datetime": summary.get("end"),
         }
@@ -199,6 +208,8 @@ class ResultFilesExtractor:
     def extract(self, result_dir: str | os.PathLike[str], logger: Any = None) -> BenchmarkRunData:
         """Return the data of the run; raises `ValueError` for a directory without a readable result."""
         result = BenchmarkResult(result_dir, logger)
+        if result.problem:
+            raise ValueError(f"{result_dir}: {result.problem}")
         metadata = result.metadata or {}
         if any(key not in metadata for key in NEEDED):
             found: BenchmarkRunData = (self.result_parser or DLIOResultParser(logger)).parse(result_dir, metadata)
@@ -213,10 +224,12 @@ class ResultFilesExtractor:
 def _run_data(
     metadata: Mapping[str, Any], system: ClusterInformation | None, result_dir: str | os.PathLike[str]
 ) -> BenchmarkRunData:
-    """Return the data of a run from its metadata, by the tool's keys."""
-    metrics = metadata.get("metrics")
+    """Return the data of a run from its metadata, by the tool's keys; raises `ValueError` for another benchmark."""
+    metrics, kind = metadata.get("metrics"), str(metadata["benchmark_type"])
+    if kind not in BENCHMARK_TYPES.__members__:
+        raise ValueError(f"{result_dir}: {kind!r} is not a benchmark of MLPerf Storage")
     return BenchmarkRunData(
-        benchmark_type=BENCHMARK_TYPES[str(metadata["benchmark_type"])],
+        benchmark_type=BENCHMARK_TYPES[kind],
         model=metadata.get("model"),
         command=metadata.get("command"),
         run_datetime=str(metadata["run_datetime"]),
@@ -325,7 +338,7 @@ def get_runs_files(results_dir: str | os.PathLike[str], logger: Any = None) -> l
         if has_run(files):
             try:
                 runs.append(BenchmarkRun.from_result_dir(root, logger))
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, OverflowError) as error:
                 log(logger, "warning", f"Failed to load run from {root}: {error}")
     return runs
 
@@ -372,10 +385,18 @@ def calculate_training_data_size(  # noqa: PLR0917 - the tool's signature
             record = None
     if record is None:
         log(logger, "warning", "The record length is unknown; only the number of steps decides")
-    rules, size = ROUND.training, samples * (record or 0)
-    by_memory = int(rules.times_memory * total // size) if size else 0
-    by_steps = int(rules.steps * (processes or 0) * reader_params["batch_size"] // samples)
-    reason = "the memory of the clients" if by_memory > by_steps else f"{rules.steps} steps"
+    rules = ROUND.training
+    found = DatasetSize(
+        steps=rules.steps,
+        times_memory=rules.times_memory,
+        rounded_up=rules.files == "rounded up",
+        batch_size=reader_params["batch_size"],
+        accelerators=processes or 0,
+        record_bytes=record or 1,
+        samples_per_file=samples,
+        memory_bytes=total if record else 0,
+        memory_origin="of the clients",
+    )
+    reason = "the memory of the clients" if found.by_memory > found.by_steps else f"{rules.steps} steps"
     log(logger, "result", f"Minimum file count set by {reason}")
-    files = max(by_memory, by_steps)
-    return files, 0, int(files * size)
+    return found.files, 0, int(found.files * samples * (record or 0))

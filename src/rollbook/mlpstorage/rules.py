@@ -21,12 +21,13 @@ from rollbook.checks.rules.mlperf_checkpoint_count import count_of
 from rollbook.checks.rules.mlperf_minimum_memory import too_small
 from rollbook.checks.run_data import MINIMUM_HOST_MEMORY_GB, RunData
 from rollbook.errors import RollbookError
+from rollbook.mlperf.runs import recorded_part
 from rollbook.mlpstorage.config import BENCHMARK_TYPES, PARAM_VALIDATION, ROUND
 from rollbook.mlpstorage.issues import Issue
 from rollbook.mlpstorage.logs import log
 from rollbook.mlpstorage.results import BenchmarkRun
 from rollbook.records.findings import Finding
-from rollbook.records.record import Record, RecordHosts
+from rollbook.records.record import RecordHosts
 
 __all__ = [
     "BenchmarkRulesChecker",
@@ -388,6 +389,8 @@ class BenchmarkVerifier:
         found += ClusterValidationRulesChecker(run, self.logger).run_checks()
         if run.post_execution:
             found += BenchmarkRulesChecker(run, self.logger).run_checks()
+        else:  # a failed command left no metrics; before a run nothing is known about it
+            found += [issue for issue in _issues(run, "mlperf-command-failed") if issue.validation is INVALID]
         return found
 
 
@@ -428,12 +431,13 @@ def _issues(run: BenchmarkRun, rule: str, parameters: Sequence[str] = ()) -> lis
     """Return the issues of one rule; that it could not be evaluated is one."""
     path = Path(run.data.result_dir) if run.data.result_dir else None
     hosts = RecordHosts(started_ns=0, ended_ns=0)
-    if path is not None and (path / "hosts.json").exists():
+    recorded: dict[str, Any] = {}
+    if path is not None:
         try:
-            hosts = Record.open(path).hosts
+            hosts, recorded = recorded_part(path)
         except RollbookError as error:
             log(run.logger, "warning", str(error))
-    subject = RunData(hosts, metadata=_metadata(run), path=path, mlperf_round=ROUND)
+    subject = RunData(hosts, metadata={**recorded, **_metadata(run)}, path=path, mlperf_round=ROUND)
     result = engine.evaluate(engine.rule(rule), subject)
     found = [_issue(finding) for finding in result.findings if "issue" in finding.evidence]
     if parameters:
