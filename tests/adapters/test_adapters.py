@@ -350,7 +350,7 @@ def test_workload_without_a_recorder(tmp_path: Path) -> None:
     )
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert err.count("the recorder does not answer") == 3
+    assert err.count("the collector does not answer") == 3
     assert len(json.loads(out)["phases"]) == 3
 
 

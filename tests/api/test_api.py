@@ -336,7 +336,7 @@ def test_mark_without_a_recorder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     done = subprocess.run([*argv, "x"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (
         0,
-        "rollbook: the recorder does not answer: No such file or directory\n",
+        "rollbook: the collector does not answer: No such file or directory\n",
     )
     done = subprocess.run([*argv, ""], capture_output=True, text=True, check=False)
     assert (done.returncode, "printable" in done.stderr) == (2, True)

@@ -563,7 +563,7 @@ def test_seeking_in_a_record(record: Path) -> None:
                     await pilot.press(key)
                     assert sought.place == (place, 20), key
                 assert app.paused, "a step pauses the playback"
-                assert "beat 20 of 20  paused" in str(app.query_one("#status", Static).visual)
+                assert "sample 20 of 20  paused" in str(app.query_one("#status", Static).visual)
                 footer = {binding.description for *_, binding, on, _ in app.screen.active_bindings.values() if on}
                 assert {"Pause", "Back", "Forward", "-10 %", "+10 %", "Start", "End"} <= footer
                 await pilot.press("home", "space")
