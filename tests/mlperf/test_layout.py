@@ -363,7 +363,7 @@ def test_a_result_directory_that_cannot_be_created(tmp_path: Path) -> None:
     record.mkdir(parents=True)
     results.write_text("a file where the directory should be")
     assert placement.place(record) == record
-    assert placement.message.endswith("/training/unet3d/run/20260801_120000: Not a directory")
+    assert placement.message.endswith("/training/unet3d/run: Not a directory")
 
 
 def test_existing_record_is_not_replaced(tmp_path: Path) -> None:
