@@ -215,7 +215,7 @@ def test_damage_is_reported_with_the_command_to_run(record: Path, name: str, tex
 def test_signature(record: Path, key: Path) -> None:
     """A signature is good if an allowed signer made it and nothing changed since; a missing one is a problem."""
     assert problems_of(record, allowed(key, "ada@example.org")) == [("signature", "manifest.json")]
-    sign(record / "manifest.json", key)
+    sign(record, key)
     found = verify(record, allowed(key, "ada@example.org"))
     assert found.problems == []
     assert found.signature is not None
@@ -236,7 +236,7 @@ def test_signature(record: Path, key: Path) -> None:
 
 def test_key_for_another_namespace(record: Path, key: Path) -> None:
     """The signature is not good, and the note is one short message."""
-    sign(record / "manifest.json", key)
+    sign(record, key)
     key.with_name("signers").write_text(f'ada namespaces="file" {key.with_suffix(".pub").read_text()}')
     judged = check_signature(record / "manifest.json", key.with_name("signers"))
     assert not judged.good
@@ -265,12 +265,12 @@ def test_tables_of_the_series(record: Path, columns: str, problems: list[tuple[s
 
 def test_new_manifest_removes_the_signature(record: Path, key: Path) -> None:
     """The record can be signed again; a manifest in a subdirectory is an ordinary file."""
-    sign(record / "manifest.json", key)
+    sign(record, key)
     (record / "raw" / "manifest.json").write_text("{}")
     RecordDirectory(record, "training", record.name).write_manifest()
     assert problems_of(record) == []
     assert problems_of(record, allowed(key, "ada@example.org")) == [("signature", "manifest.json")]
-    sign(record / "manifest.json", key)
+    sign(record, key)
     assert problems_of(record, allowed(key, "ada@example.org")) == []
 
 
@@ -295,16 +295,16 @@ def test_who_can_read_a_manifest_can_check_it(record: Path, key: Path) -> None:
     manifest = record / "manifest.json"
     for mode in (0o644, 0o600):
         manifest.chmod(mode)
-        sign(manifest, key)
+        sign(record, key)
         assert stat.S_IMODE((record / "manifest.json.sig").stat().st_mode) == mode
 
 
 def test_signing_needs_a_key_that_works(record: Path, key: Path, tmp_path: Path) -> None:
     """Signing with an invalid key is an error, and the existing signature stays."""
-    sign(record / "manifest.json", key)
+    sign(record, key)
     (tmp_path / "nokey").write_text("nothing")
     with pytest.raises(RecordError, match="cannot sign"):
-        sign(record / "manifest.json", tmp_path / "nokey")
+        sign(record, tmp_path / "nokey")
     assert problems_of(record, allowed(key, "ada@example.org")) == []
 
 
@@ -319,7 +319,7 @@ def test_new_report_is_added_to_the_manifest(record: Path, key: Path, tmp_path: 
     assert run(report, [str(record)]).exit_code == 0
     assert problems_of(record) == [("changed", "findings.json")]
     RecordDirectory(record, "training", record.name).write_manifest()
-    sign(record / "manifest.json", key)
+    sign(record, key)
     page = (record / "report.html").read_bytes()
     for output in ([], ["-o", str(record / "report.html")]):
         refused = run(report, [str(record), *output])

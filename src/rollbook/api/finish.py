@@ -33,7 +33,7 @@ from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import encode
 from rollbook.records.labels import label_of
 from rollbook.records.layout import RecordDirectory
-from rollbook.records.locate import locate_record, not_a_record
+from rollbook.records.locate import LOGS, locate_record, not_a_record
 from rollbook.records.metadata import metadata
 from rollbook.records.outcome import Outcome
 from rollbook.records.pushed import read_pushed
@@ -156,7 +156,7 @@ def _finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pa
     directory.write("metadata.json", document)
     directory.write_manifest()
     if sign is not None:
-        signing.sign(path / "manifest.json", Path(sign))
+        signing.sign(path, Path(sign))
     return Record(path, json.loads(encode(document)), hosts)
 
 
@@ -264,7 +264,7 @@ def _outcome(path: Path, kind: str, argv: list[str], found: Survey) -> Outcome:
 
 def _logs(path: Path) -> tuple[Path, Path]:
     """The logs of the command, by our names or by those of MLPerf Storage's tool."""
-    found = [next(iter(sorted(path.glob(f"*_*.{name}"))), path / name) for name in ("stdout.log", "stderr.log")]
+    found = [next(iter(sorted(path.glob(f"*_*.{name}"))), path / name) for name in LOGS]
     return found[0], found[1]
 
 

@@ -20,7 +20,7 @@ from rollbook.journal.entries import segment_files
 from rollbook.journal.reader import Reader
 from rollbook.journal.state import is_recording, is_unfinished
 from rollbook.records.labels import PATH_STARTS
-from rollbook.records.locate import RUN_DOCUMENT, result_directory
+from rollbook.records.locate import MANIFEST, RUN_DOCUMENT, result_directory
 from rollbook.records.summary import RecordList, RecordSummary, State, Verdict, bare_summary, read_summary, start_of
 
 __all__ = ["find_group", "find_record", "list_records", "no_records", "record_path", "summaries", "summary_of"]
@@ -28,7 +28,7 @@ __all__ = ["find_group", "find_record", "list_records", "no_records", "record_pa
 LATEST = "latest"
 VERDICTS = (*get_args(Verdict), *get_args(State), "CLOSED", "OPEN", "INVALID")
 CANDIDATES = 8  # records that the error for an ambiguous name lists
-PARTS = ("hosts.json", "manifest.json", RUN_DOCUMENT)
+PARTS = ("hosts.json", MANIFEST, RUN_DOCUMENT)
 """A directory with one of these, or with a journal, is a record, however damaged."""
 
 

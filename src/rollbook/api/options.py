@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 from rollbook.api.arguments import check_argument, check_keywords
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, parse_hosts
+from rollbook.transports.routing import GENERAL, usable_options
 
 __all__ = [
     "MAX_FANOUT",
@@ -22,7 +23,6 @@ __all__ = [
 ]
 
 MAX_FANOUT = 4096  # hosts contacted in parallel
-GENERAL = ("via", "fallback", "timeout")  # the options of every transport
 
 
 class TransportOptions(TypedDict, total=False):
@@ -71,8 +71,6 @@ def transport_keywords(options: Mapping[str, Any], keywords: type) -> dict[str, 
     check_keywords({name: value for name, value in options.items() if name in {*own, *GENERAL}}, keywords)
     transport = {name: value for name, value in options.items() if name not in own}
     for name in transport.keys() - TransportOptions.__annotations__.keys():
-        from rollbook.transports.routing import usable_options  # noqa: PLC0415 - the option is of a plug-in, or unknown
-
         usable = usable_options(options.get("via", "auto"), options.get("fallback"))
         if name not in usable:
             known = {*own, *TransportOptions.__annotations__, *usable}

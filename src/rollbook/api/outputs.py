@@ -20,6 +20,7 @@ from rollbook.exports.timeseries import write_timeseries
 from rollbook.files import BY_UMASK, PRIVATE
 from rollbook.mlperf.submission_page import write_submission_page
 from rollbook.records.layout import require_outside, update_manifest
+from rollbook.records.locate import MANIFEST
 from rollbook.records.reading import require_own
 from rollbook.records.record import Record
 from rollbook.records.signing import is_signed
@@ -108,7 +109,7 @@ def write_report(record: Record | Path | str, output: Path | str | None = None) 
     else:
         require_outside(opened.path, path)
     write(opened, path, mode=PRIVATE if in_place else BY_UMASK)
-    if in_place and (opened.path / "manifest.json").exists():
+    if in_place and (opened.path / MANIFEST).exists():
         update_manifest(opened.path, own.name)
     return path
 

@@ -192,7 +192,7 @@ class Recording:
         if settings.bundle_on_failure:
             self._take_bundle(self._record)
         if settings.sign is not None:
-            signing.sign(self.path / "manifest.json", settings.sign)
+            signing.sign(self.path, settings.sign)
 
     def _take_bundle(self, record: Record) -> None:
         """Take an issue report if the run failed, and build the page again, which links it."""

@@ -23,6 +23,7 @@ from rollbook.collect.command import Command
 from rollbook.collect.gather import Progress
 from rollbook.collect.marks import VARIABLE
 from rollbook.errors import CannotRun, RollbookError, UsageError
+from rollbook.records.locate import LOGS
 
 __all__ = ["RunProgress", "record_for", "run", "run_command"]
 
@@ -176,7 +177,7 @@ async def _around(recording: Recording, progress: RunProgress | None, signals: S
             return None
         recording.event("command", state="started", at_ns=time.time_ns())
         recording.mark("command")
-        logs = (recording.path / "stdout.log", recording.path / "stderr.log")
+        logs = (recording.path / LOGS[0], recording.path / LOGS[1])
         try:
             environment = {VARIABLE: recording.socket, "ROLLBOOK_RECORD": str(recording.path)}
             command = Command(argv, logs, environment, (stdout, 2), note_loss)

@@ -16,6 +16,7 @@ from rollbook.files import write_file
 from rollbook.records.document import encode, read
 from rollbook.records.findings import Findings
 from rollbook.records.layout import update_manifest
+from rollbook.records.locate import MANIFEST
 from rollbook.records.reading import require_own
 from rollbook.records.record import RecordHosts
 from rollbook.records.signing import is_signed
@@ -45,7 +46,7 @@ def apply_rules(directory: Path) -> Findings:
     findings = engine.check(run)
     write_file(directory / "findings.json", encode(findings))
     write_page(run, findings, directory / "index.html")
-    if (directory / "manifest.json").exists():
+    if (directory / MANIFEST).exists():
         for name in ("findings.json", "index.html"):
             update_manifest(directory, name)
     return findings

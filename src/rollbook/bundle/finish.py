@@ -14,6 +14,7 @@ from rollbook.bundle.summary import BundleSummary
 from rollbook.errors import RecordError
 from rollbook.records.document import read
 from rollbook.records.findings import Findings
+from rollbook.records.locate import MANIFEST
 from rollbook.records.signing import sign, signature_file
 
 __all__ = ["finish"]
@@ -36,7 +37,7 @@ def finish(
         obfuscate(directory.path, names)
         forget_key(directory.request.id)
     summary = read(directory.path / SUMMARY, BundleSummary)
-    manifest = directory.path / "manifest.json"
+    manifest = directory.path / MANIFEST
     signature_file(manifest).unlink(missing_ok=True)  # of a bundle that is resumed
     manifest.unlink(missing_ok=True)
     findings, problem = None, ""
@@ -46,7 +47,7 @@ def finish(
         problem = str(error)
     directory.record.write_manifest()
     if key is not None:
-        sign(manifest, key)
+        sign(directory.path, key)
     if archive is None:
         return directory.path, summary, findings, problem
     pack(directory.path, archive)

@@ -43,9 +43,7 @@ LOGS: dict[str, tuple[str, ...]] = {
     "previous boot": ("kernel-log-previous",),
     "system": ("journal-warnings", "system-log"),
     "fabric manager": ("gpu-services",),
-    "slurm": ("slurm-log",),
     "provisioning": ("hyperpod-log", "cloud-init"),
-    "flight recorder": ("flight-recorder", "benchmark-output"),
 }
 """The items that hold a log, the best first: only the first one that was read is searched, as lines are in several."""
 

@@ -32,6 +32,7 @@ from rollbook.files import write_file
 from rollbook.hosts import expand, fold
 from rollbook.records.document import Snapshot, encode, read
 from rollbook.records.layout import size_and_hash
+from rollbook.records.locate import MANIFEST
 from rollbook.records.reading import UNDECODABLE, read_regular
 from rollbook.records.record import RecordHosts
 from rollbook.sources import catalogue as sources
@@ -40,7 +41,7 @@ __all__ = ["MARKER", "ObfuscationMap", "obfuscate"]
 
 MARKER = "obfuscated"
 """The file that marks a bundle as obfuscated."""
-REBUILT = ("manifest.json", "manifest.sig", "index.html")
+REBUILT = (MANIFEST, "index.html")
 """Files that the caller rebuilds."""
 BLOCK = 1 << 22
 SHORTEST = 4

@@ -16,7 +16,7 @@ from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import Snapshot, read
 from rollbook.records.findings import Findings
 from rollbook.records.layout import Manifest, ManifestEntry, list_files, list_others, size_and_hash
-from rollbook.records.locate import RUN_DOCUMENT, is_record, not_a_record
+from rollbook.records.locate import MANIFEST, RUN_DOCUMENT, is_record, not_a_record
 from rollbook.records.reading import read_regular
 from rollbook.records.record import RecordHosts
 from rollbook.records.signing import Signature, check_signature, signature_file
@@ -26,7 +26,6 @@ from rollbook.tables.quoting import parquet
 __all__ = ["NEEDED", "Problem", "Verified", "verify"]
 
 Kind = Literal["changed", "missing", "added", "unreadable", "signature"]
-MANIFEST = "manifest.json"
 NEEDED = ("benchmark_type", "run_datetime", "num_processes", "parameters")
 # Document types by file name, and by the end of the file name.
 NAMED: dict[str, type] = {"findings.json": Findings, "hosts.json": RecordHosts, "snapshot.json": Snapshot}

@@ -39,7 +39,15 @@ from rollbook.hosts import Host, fold, from_slurm, node_lists, parse_hosts
 from rollbook.transports.base import FANOUT, TIMEOUT, Route
 from rollbook.transports.options import Declared
 from rollbook.transports.registry import AUTO, BUILT_IN, options_of, plug_ins
-from rollbook.transports.routing import Options, explain_auto, fallback_route, known_hosts, route, usable_options
+from rollbook.transports.routing import (
+    GENERAL,
+    Options,
+    explain_auto,
+    fallback_route,
+    known_hosts,
+    route,
+    usable_options,
+)
 
 if TYPE_CHECKING:
     from rollbook.records.hosts import HostResult
@@ -47,7 +55,6 @@ if TYPE_CHECKING:
 __all__ = ["Reach", "ReachCommand", "reach_options"]
 
 HOST_PARAMETERS = ("hosts", "hostfile", "exclude")
-CHOICE = ("via", "fallback", "timeout")  # what `Options` holds beside options of transports
 
 
 class TransportOption(Option):
@@ -124,7 +131,7 @@ class ReachCommand(Command):
         taken = {flag: param for param in params for flag in param.opts}
         if clash := [flag for added in options for flag in added.opts if flag in taken]:
             raise UsageError(f"a transport declares {clash[0]}, which `{ctx.command_path}` has already")
-        after = max((at for at, param in enumerate(params) if param.name in CHOICE), default=len(params) - 1) + 1
+        after = max((at for at, param in enumerate(params) if param.name in GENERAL), default=len(params) - 1) + 1
         return [*params[:after], *options, *params[after:]]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -214,7 +221,7 @@ class Reach:
                 "a record has its own hosts; name hosts or a record, not both (several hosts: --hosts a,b)"
             )
         names = {param.name for param in context.command.get_params(context) if isinstance(param, TransportOption)}
-        refuse_given({"fanout", *CHOICE, *filter(None, names)}, "a record is read, so no host is contacted")
+        refuse_given({"fanout", *GENERAL, *filter(None, names)}, "a record is read, so no host is contacted")
 
     def explain(self) -> None:
         """Print on stderr which transports `auto` chose. An unusable stderr stops nothing."""
@@ -306,7 +313,7 @@ def reach_options(
         **rest: Any,
     ) -> Any:
         context = click.get_current_context()
-        choice = {name: rest.pop(name) for name in CHOICE}
+        choice = {name: rest.pop(name) for name in GENERAL}
         values = {}
         for param in context.command.get_params(context):
             if isinstance(param, TransportOption) and param.name is not None:

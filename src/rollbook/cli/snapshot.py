@@ -24,7 +24,7 @@ from rollbook.records.cluster import HostInfo
 from rollbook.records.document import Snapshot, encode
 from rollbook.records.hosts import HostResult
 from rollbook.records.layout import RecordDirectory
-from rollbook.records.signing import sign as sign_manifest
+from rollbook.records.signing import sign as sign_record
 from rollbook.records.signing import try_key
 from rollbook.sources import catalogue
 from rollbook.sources.amdgpu import AmdGpu
@@ -130,7 +130,7 @@ def _write(output: Path, snapshot: Snapshot, now: dt.datetime, key: Path | None,
     directory.write_snapshot(snapshot.hosts, now, coverage=snapshot.coverage, host_names=names)
     directory.write_manifest()
     if key is not None:
-        sign_manifest(directory.path / "manifest.json", key)
+        sign_record(directory.path, key)
     click.echo(f"record in {clean(directory.path)}", err=True)
 
 

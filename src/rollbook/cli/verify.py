@@ -42,7 +42,7 @@ def command(record: Path, *, allowed_signers: Path | None, key: Path | None, as_
     path = locate_record(record)
     found = verify(path, None if key else allowed_signers)
     if key and not [problem for problem in found.problems if problem.kind != "signature"]:
-        sign(path / "manifest.json", key)
+        sign(path, key)
         found = verify(path, allowed_signers)
     if as_json:
         print_json(found)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rollbook.errors import RecordError
 from rollbook.journal.entries import segment_files
+from rollbook.records.locate import MANIFEST
 from rollbook.records.reading import read_regular
 
 __all__ = [
@@ -34,7 +35,7 @@ def failure_of(directory: Path) -> str:
 
 def is_unfinished(record: Path) -> bool:
     """Whether a record has a journal that was not processed to the end; the manifest is written last."""
-    return bool(segment_files(record / "raw")) and not (record / "manifest.json").exists()
+    return bool(segment_files(record / "raw")) and not (record / MANIFEST).exists()
 
 
 def is_recording(directory: Path) -> bool:

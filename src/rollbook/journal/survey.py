@@ -24,6 +24,7 @@ from rollbook.protocol.frames import LATEST, Frame
 from rollbook.protocol.plan import LARGEST, Plan
 from rollbook.protocol.readings import read_header
 from rollbook.records.hosts import Clock, Int64
+from rollbook.records.locate import LOGS
 from rollbook.records.record import ClockPoint, Phase
 from rollbook.sources import catalogue
 from rollbook.sources.base import Source
@@ -35,7 +36,6 @@ MAX_DOUBLES = 24  # from 0.1 s, more would exceed the longest interval
 MAX_CLOCKS = 480  # measurements of a host's clock in the record: four hours of them
 
 
-LOGS = ("stdout.log", "stderr.log")
 MALFORMED = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
 """Errors of events that no recorder writes: a journal may come from anyone."""
 

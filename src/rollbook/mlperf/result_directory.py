@@ -23,7 +23,7 @@ from rollbook.adapters.results import DLIO_FILE
 from rollbook.errors import RecordError, UsageError
 from rollbook.files import BY_UMASK, sync_tree, temporary_directory, write_file
 from rollbook.records.layout import RecordDirectory
-from rollbook.records.locate import INSIDE
+from rollbook.records.locate import INSIDE, LOGS
 from rollbook.records.outcome import Outcome
 from rollbook.records.reading import read_target
 from rollbook.times import STAMP, from_stamp
@@ -32,7 +32,6 @@ __all__ = ["Placement", "benchmark_args", "copy_results", "is_result_directory",
 
 PART = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", re.ASCII)
 DEPTH = 10  # directories between a results directory and its result directories, with room to spare
-LOGS = ("stdout.log", "stderr.log")
 # Files of other benchmarks than DLIO that readers expect beside the metadata.
 OTHER_FILE = re.compile(
     r"statistics\.json|enhanced_statistics\.json|vdb_multi_node_summary\.json|kvcache_.*\.json|fs_separation\.json"

@@ -20,7 +20,7 @@ from rollbook.files import write_file
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.document import current_version, encode, read
 from rollbook.records.hosts import HostResult
-from rollbook.records.locate import INSIDE, RUN_DOCUMENT
+from rollbook.records.locate import INSIDE, MANIFEST, RUN_DOCUMENT
 from rollbook.records.reading import file_type, open_regular
 from rollbook.records.record import RecordHosts
 from rollbook.records.signing import signature_file
@@ -117,7 +117,7 @@ class RecordDirectory:
 
     def write_manifest(self) -> None:
         """List every file with size and hash, the last step of a record; removes a signature of the previous list."""
-        manifest = self.path / "manifest.json"
+        manifest = self.path / MANIFEST
         signature_file(manifest).unlink(missing_ok=True)
         entries = []
         for name, path in list_files(self.path).items():
@@ -156,7 +156,7 @@ def require_outside(record: Path, output: Path) -> None:
 
 def update_manifest(record: Path, name: str) -> None:
     """Update the entry of one file in a record's manifest; the other entries stay as they are."""
-    manifest = record / "manifest.json"
+    manifest = record / MANIFEST
     found = read(manifest, Manifest)
     others = [entry for entry in found.files if entry.path != name]
     found.files = sorted([*others, ManifestEntry(name, *size_and_hash(record / name))], key=lambda entry: entry.path)

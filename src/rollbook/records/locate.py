@@ -13,6 +13,8 @@ from rollbook.records.reading import UNDECODABLE, read_regular
 
 __all__ = [
     "INSIDE",
+    "LOGS",
+    "MANIFEST",
     "RUN_DOCUMENT",
     "is_record",
     "locate_record",
@@ -21,6 +23,10 @@ __all__ = [
     "repair_hint",
     "result_directory",
 ]
+
+MANIFEST = "manifest.json"
+LOGS = ("stdout.log", "stderr.log")
+"""The output of the command of a run."""
 
 INSIDE = "rollbook"
 """The directory of a record inside a result directory of MLPerf Storage's tool."""

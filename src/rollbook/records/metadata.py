@@ -9,6 +9,7 @@ from typing import Any
 from rollbook import times
 from rollbook.records.cluster import ClusterInformation
 from rollbook.records.hosts import HostResult
+from rollbook.records.locate import LOGS
 from rollbook.records.outcome import Outcome
 from rollbook.records.record import RecordHosts
 
@@ -63,7 +64,7 @@ def metadata(
         "runtime": (ended_ns - began_ns) / 1e9,
         "verification": None,
         "executed_command": line,
-        "command_output_files": [{"command": line, "stdout": "stdout.log", "stderr": "stderr.log"}] if argv else [],
+        "command_output_files": [{"command": line, "stdout": LOGS[0], "stderr": LOGS[1]}] if argv else [],
         "args": args,
         "invocation_start_time": times.iso_time(hosts.started_ns),
         "invocation_end_time": times.iso_time(hosts.ended_ns),

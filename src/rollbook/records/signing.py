@@ -15,6 +15,7 @@ import msgspec
 
 from rollbook.errors import RecordError
 from rollbook.files import write_file
+from rollbook.records.locate import MANIFEST
 from rollbook.records.reading import read_regular, require_regular
 
 __all__ = ["Signature", "check_signature", "is_signed", "sign", "signature_file", "try_key"]
@@ -39,15 +40,16 @@ def signature_file(manifest: Path) -> Path:
 
 def is_signed(record: Path) -> bool:
     """Whether a record has a manifest with a signature."""
-    manifest = record / "manifest.json"
+    manifest = record / MANIFEST
     return manifest.exists() and signature_file(manifest).exists()
 
 
-def sign(manifest: Path, key: Path) -> None:
-    """Sign a manifest with a private key, or with the public half of a key that ssh-agent holds.
+def sign(record: Path, key: Path) -> None:
+    """Sign the manifest of a record with a private key, or with the public half of a key that ssh-agent holds.
 
     If signing fails, an existing signature stays and `RecordError` is raised.
     """
+    manifest = record / MANIFEST
     # Who can read the manifest can check it.
     mode = stat.S_IMODE(manifest.stat().st_mode)
     write_file(signature_file(manifest), _signed(read_regular(manifest), key), mode=mode)

@@ -15,6 +15,7 @@ from rollbook.errors import RecordError
 from rollbook.metrics.views import tables_of
 from rollbook.records.document import read
 from rollbook.records.layout import Manifest, size_and_hash
+from rollbook.records.locate import MANIFEST
 from rollbook.records.record import Record
 from rollbook.sources import catalogue
 from rollbook.sources.base import Source
@@ -100,7 +101,7 @@ def changed_tables(connection: duckdb.DuckDBPyConnection, record: Record, sql: s
 def mismatches(record: Record, names: Container[str]) -> list[str] | None:
     """The tables among `names` (in lower case) that differ from their hash in the manifest; None without a manifest."""
     try:
-        entries = {entry.path: entry for entry in read(record.path / "manifest.json", Manifest).files}
+        entries = {entry.path: entry for entry in read(record.path / MANIFEST, Manifest).files}
     except RecordError:
         return None
     changed = []
