@@ -32,30 +32,31 @@ MAX_REDACTIONS = 10000  # marks in a log
 REDACTED = re.compile(rb"\*\*\*[0-9a-f]{8}")
 
 NOT_VALUES = set(
-    b"true false yes no none null nil on off ok required optional default unset empty disabled bearer basic digest "
-    b"negotiate token apikey aws4-hmac-sha256".split()
+    b"true false yes no none null (null) nil on off ok required optional default unset empty disabled bearer basic "
+    b"digest negotiate token apikey aws4-hmac-sha256".split()
 )
 LOCATION = re.compile(rb"/(?:etc|var|run|usr|opt|home|root|tmp|mnt|srv|proc|sys|dev|data|lib|bin)(?:/[\w.@:\-]+)+/?")
-NAME_SERVICES = re.compile(rb"(?:(?:files|systemd|sss|compat|ldap|nis|db|winbind|\[[^\]]*\])[ \t]*)+")  # nsswitch.conf
+# nsswitch.conf
+NAME_SERVICES = re.compile(rb"(?:(?:files|systemd|sss|compat|ldap|nis|db|winbind|\[[!A-Z]+(?:=\w+)?\])[ \t]*)+")
 REFERENCE = re.compile(
     rb"\$\{\w+\}|\$\(.*\)|\$\([\w./\-]*|\$[A-Z_][A-Z0-9_]*|%\(?\w*\)?[sd]|\{\{.*\}\}|<[a-z_ \-]+>|\*+|\[\]?|\{\}?|x+"
 )
 RANDOM = re.compile(rb"(?=.*[0-9])(?=.*[A-Z])(?=.*[a-z])[A-Za-z0-9+/_=.%\-]{16,}")
 # `name=`, `name:`, `"name": `, `<name>`, and `name: NAME` followed by `value:`.
 SETTING = re.compile(
-    rb"(?<![A-Za-z0-9_.\-])([A-Za-z0-9_.\-]{1,120})(?![A-Za-z0-9_.\-])"
+    rb"(?<![A-Za-z0-9_.\-])(?:u0026)?([A-Za-z0-9_.\-]{1,120})(?![A-Za-z0-9_.\-])"
     rb"([\"'\\]*(?:[ \t]*(?:=>|:=|[:=>])|,?\s*[\"'\\]*value[\"'\\]*[ \t]*[:=])[ \t]*)"
 )
 # The last group is the value. In a text inside another one, the quotes themselves are escaped.
 QUOTED = re.compile(rb"(\\+[\"'])((?:(?!\1)[^\r\n])*)|\"((?:\\[^\r\n]|[^\r\n\"\\])*)|'((?:\\[^\r\n]|[^\r\n'\\])*)")
 # Separators and brackets are part of a value unless the value ends there.
 UNQUOTED = re.compile(
-    rb"(?:[^\s;&\"'`,<)}\]\\]|\\(?![\"'nrt])|,(?=[^\s\"'}\]])(?![\w.\-]+[=:])|[)}\]](?=[^\s,;\"'`)}\]])|[\"'](?=\w))+"
+    rb"(?:[^\s;&\"'`,<)}\]\\]|\\(?![\"'nrt]|u0026)|,(?=[^\s\"'}\]])(?![\w.\-]+[=:])|[)}\]](?=[^\s,;\"'`)}\]])|[\"'](?=\w))+"
 )
 LINE_START = re.compile(rb"[ \t\-]*(?:export[ \t]+|set[ \t]+|env[ \t]+)?[\"']?\Z")
 LINE_REST = re.compile(rb"[^\r\n]*?(?=[ \t]+#|[ \t]+[\w.\-]+[ \t]*[=:]|[ \t]*\\?[\r\n]|[ \t]*\Z)")
 VALUE_LINE = re.compile(rb"[ \t\-\"'\\]*[Vv]alue[\"'\\]*[ \t]*[:=]")
-OPTION_VALUE = re.compile(rb"[^\s\"'`]+")
+OPTION_VALUE = re.compile(rb"(?:[^\s\"'`]|[\"'`](?=\w))+")
 OPTION = re.compile(rb"(?<![\w\-])--?([A-Za-z][\w.\-]+)[ \t]+(?![\-\s])")
 
 # Forms of secrets: rule, what the lower-case text must contain, and a pattern whose group `s` is the secret.
@@ -97,17 +98,21 @@ FORMS = [
     ("package", b"_pat_", EDGE + rb"(?P<s>dckr_pat_[\w\-]{8,})"),
     ("munge", b"munge:", rb"(?P<s>MUNGE:[A-Za-z0-9+/=]{20,}:?)"),
     ("password-hash", b"$", rb"(?P<s>\$(?:1|2[abxy]|5|6|7|y|gy|apr1)\$[./A-Za-z0-9$=,]{8,})"),
-    ("url", b"://", rb"://[^\s/:@\"'<>]{0,200}:(?P<s>[^\s/\"'<>]*[^\s/\"'<>@])@"),
+    ("url", b"://", rb"://[^\s/:\"'<>]{0,200}:(?P<s>[^\s/\"'<>]*[^\s/\"'<>@])@"),
     ("url", b"://", rb"://[^\s/:@\"'<>]{0,200}:(?!\d{1,5}/)(?P<s>[^\s\"'<>@]+)@"),
     (
         "address",
         b"@",
-        rb"(?<![\w.\-/:@])(?:iscsi:|nbd:)?[\w.%+~\-]+:(?P<s>[^\s@/\"'\\(){}\[\],;]{3,})@(?!sha\d|(?:"
+        rb"(?<![\w.\-/:@])(?://)?(?:iscsi:|nbd:)?[\w.%+~\-]+:(?P<s>[^\s@/\"'\\(){}\[\],;]{3,})@(?!sha\d|(?:"
         + OTHER_NETWORKS
         + rb")\d*\b)(?:tcp\(|[\w.\-]+(?=[\s:/\"',]|\Z))",
     ),
     ("header", b"authorization", HEADER + rb"(?:bearer|basic|token|negotiate|apikey)[ \t]+(?P<s>[^\s\"'\\,;]+)"),
-    ("header", b"authorization", HEADER + rb"(?:digest|aws4-hmac-sha256|hmac)[ \t]+(?P<s>[^\r\n\"']+)"),
+    (
+        "header",
+        b"authorization",
+        HEADER + rb"(?:digest|aws4-hmac-sha256|hmac)[ \t]+(?P<s>(?:=\\*\"[^\"\r\n]*\"|[^\r\n\"'])+)",
+    ),
     ("header", b"bearer", rb"\b[Bb](?:earer|EARER)[ \t]+(?P<s>(?=\S*(?:[0-9=]|[a-z][A-Z]))[A-Za-z0-9._~+/\-=]{8,})"),
     ("header", b"basic", rb"\b[Bb](?:asic|ASIC)[ \t]+(?P<s>(?=\S*(?:[0-9=]|[a-z][A-Z]))[A-Za-z0-9._~+/\-=]{8,})"),
     (
@@ -126,7 +131,8 @@ FORMS = [
     (
         "program",
         b"curl",
-        rb"\bcurl" + ARGUMENTS + rb"(?:-u|--user|--proxy-user|-U)[ \t=]*[\"']?[^\s:\"']+:(?P<s>[^\s\"']+)",
+        rb"\bcurl[ \t](?:[^\r\n|]*?[ \t])??(?:-[A-Za-z]*[uU]|--(?:proxy-)?user)[ \t=]*(?P<q>[\"'])?[^\s:\"']+:"
+        + rb"(?P<s>(?(q)(?:(?!(?P=q))[^\r\n])+|[^\s\"']+))",
     ),
     ("program", b"ipmitool", rb"\bipmitool" + ARGUMENTS + rb"-P[ \t]+(?P<s>\S+)"),
     ("program", b"redis-cli", rb"\bredis-cli" + ARGUMENTS + rb"-a[ \t]+(?P<s>\S+)"),
@@ -152,7 +158,7 @@ HINTS = [
         (rb"uth~", b""),
         (rb"g(?:h[opsur]_|l[a-z]{1,5}-|in[ \t](?<=wn login[ \t])|(?<=sig)[a-z]{0,6}[\"']*[ \t]*[=:]|sk_)", b""),
         (rb"--[a-z_\-]*?(?:pss|pw|srt|tokn|ky|uth)[a-z_\-]*[ \t]", b""),
-        (rb" -[puw]", rb"mysql|mri|sshpss|url|ipmitool|lp|login|sm"),
+        (rb" --?[a-z\-]*[puw]", rb"mysql|mri|sshpss|url|ipmitool|lp|login|sm"),
         (rb"ris-li", b""),
         (rb"xox[a-z]?-", b""),
         (rb"si[ \t]", b""),
@@ -352,7 +358,8 @@ class Redactor:
 
         def marked(found: "Match[bytes]") -> bytes:
             secret = found.group("s")
-            if not secret or REDACTED.search(secret) or REFERENCE.fullmatch(secret):
+            left = REDACTED.sub(b"", secret)
+            if not left or (left != secret and b"=" not in left) or REFERENCE.fullmatch(secret):
                 return found.group()
             start, end = found.start("s") - found.start(), found.end("s") - found.start()
             whole = found.group()
@@ -383,7 +390,7 @@ class Redactor:
         if any(form.fullmatch(value) for form in (REFERENCE, LOCATION, NAME_SERVICES, BLOCK_SCALAR)):
             return False
         if not is_vague(name):
-            return True
+            return name != "PWD" or value[:1] != b"/"
         if name.lower() in ("pass", "pw"):
             return not value.isdigit()
         return bool(RANDOM.fullmatch(value))
@@ -486,6 +493,11 @@ def value_bounds(text: bytes, found: "Match[bytes]", vague: bool) -> "tuple[int,
     if quoted:
         return (*quoted.span(quoted.lastindex or 0), b"")
     separator = found.group(2)
+    at = found.start() - 1
+    around = QUOTED.match(text, at - (text[at - 1 : at] == b"\\")) if at >= 0 and separator == b"=" else None
+    if around:  # "NAME=value with blanks"
+        rest = LINE_REST.match(text, start, around.end(around.lastindex or 0))
+        return start, rest.end() if rest else start, b""
     if separator.rstrip().endswith(b">") and b"=" not in separator:  # XML
         end = text.find(b"<", start)
         return start, end if end >= 0 else start, b""

@@ -7,9 +7,10 @@ from rollbook.agent.redaction import is_secret
 CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # StoragePass
 # Last parts of names that describe a secret, next to those in `redaction.py`.
 DESCRIBES = set(
-    "type count length len size ttl expiry expires expiration url uri endpoint version policy format method enabled "
-    "required limit timeout algorithm issuer audience kind namespace ref index usage rotation store provider backend "
-    "class source interval".split()
+    "type count length len size ttl expiry expires expiration seconds url uri endpoint version policy format method "
+    "enabled required limit timeout algorithm issuer audience kind namespace ref index usage rotation store provider "
+    "backend class source interval".split()
+)
 )
 # First parts of names that end in `key`, but are not secret.
 PLAIN_KEYS = set(

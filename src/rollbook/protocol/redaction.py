@@ -13,6 +13,8 @@ USER_FLAGS = ("-u", "--user", "--proxy-user")
 """Options of curl and others whose value is `user:password`."""
 PASSWORD_FLAG = ("mysql", "mysqldump", "mysqladmin", "mariadb", "sshpass")
 """Programs whose `-pVALUE`, or `-p VALUE` for sshpass, is a password."""
+SECRET_FLAGS = {"sshpass": "-p", "ipmitool": "-P", "redis-cli": "-a", "ldapsearch": "-w", "ldapmodify": "-w"}
+"""Programs with an option whose next argument is a password."""
 
 
 def mask_command_line(argv: Sequence[str]) -> list[str]:
@@ -26,7 +28,7 @@ def mask_command_line(argv: Sequence[str]) -> list[str]:
     for item in argv:
         masked.append(_mask_argument(item, before, program))
         before = item
-        if PurePath(item).name in PASSWORD_FLAG:
+        if PurePath(item).name in (*PASSWORD_FLAG, *SECRET_FLAGS):
             program = PurePath(item).name
     return masked
 
@@ -36,9 +38,9 @@ def _mask_argument(item: str, before: str, program: str) -> str:
         return MASK
     if before in USER_FLAGS and ":" in item:
         return f"{item.partition(':')[0]}:{MASK}"
-    if program and item.startswith("-p") and len(item) > 2:
+    if program in PASSWORD_FLAG and item.startswith("-p") and len(item) > 2:
         return f"-p{MASK}"
-    if program == "sshpass" and before == "-p":
+    if before and before == SECRET_FLAGS.get(program):
         return MASK
     if " " in item and not _is_setting(item):
         return " ".join(mask_command_line(item.split(" ")))
