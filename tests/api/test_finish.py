@@ -129,6 +129,51 @@ def test_journal_is_deleted_after_verification(record: Path, beats: int) -> None
     assert table_rows(record / "series" / "loadavg.parquet") == beats
 
 
+def test_killed_while_the_journal_is_removed(record: Path, beats: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of the journal does not replace the tables that were made of all of it."""
+
+    remove = shutil.rmtree
+
+    def interrupted(path: Path, **more: Any) -> None:
+        if path.is_dir() and path.name.endswith("raw"):
+            min(path.iterdir()).unlink()
+            raise KeyboardInterrupt
+        remove(path, **more)
+
+    (record / "raw" / "000002.seg").write_bytes((record / "raw" / "000001.seg").read_bytes())
+    monkeypatch.setattr(shutil, "rmtree", interrupted)
+    monkeypatch.setattr("rollbook.tables.proof.reasons_to_keep", lambda *_: [])
+    with pytest.raises(KeyboardInterrupt):
+        finish(record, drop_raw=True, report=False)
+    monkeypatch.undo()
+    assert table_rows(record / "series" / "loadavg.parquet") == beats
+    assert not is_unfinished(record)
+    assert open_record(record).hosts.series[0].samples == beats
+    assert table_rows(record / "series" / "loadavg.parquet") == beats
+
+
+def test_a_record_in_progress_stays_as_it_is(tmp_path: Path) -> None:
+    """Finishing is refused before anything is removed."""
+    script = Script(tmp_path / "raw", ["a"], ["loadavg"])
+    kept = [tmp_path / "raw" / "failure", tmp_path / "stdout.log.0123.part"]
+    for path in kept:
+        path.write_text("")
+    with pytest.raises(RecordError, match="is still being recorded"):
+        open_record(tmp_path)
+    assert all(path.exists() for path in kept)
+    script.close()
+
+
+def test_what_a_journal_lacks_is_noted(tmp_path: Path) -> None:
+    """Marks and the end of the command may have been in damaged entries and in segments that are missing."""
+    script = Script(tmp_path / "raw", ["a"], ["loadavg"])
+    script.connect()
+    script.close()
+    (tmp_path / "raw" / "000001.seg").rename(tmp_path / "raw" / "000003.seg")
+    notes = finish(tmp_path, report=False).metadata["notes"]
+    assert any(note.startswith("the journal is not whole (damaged entries: 0, missing segments: 2)") for note in notes)
+
+
 def _row_missing(path: Path) -> None:
     _rewritten(path, "SELECT * FROM '{path}' WHERE ts > (SELECT min(ts) FROM '{path}') ORDER BY ts")
 

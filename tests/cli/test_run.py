@@ -346,6 +346,13 @@ def test_strict_does_not_start_the_command_without_hosts(tmp_path: Path) -> None
     assert (tmp_path / "ran").exists()
 
 
+def test_a_parent_that_ignores_ended_children(tmp_path: Path) -> None:
+    """The exit status of the command is not lost with it."""
+    argv = shlex.join([*ROLLBOOK, "run", *FACTS, "--", "sh", "-c", "exit 7"])
+    done = subprocess.run(["bash", "-c", f"trap '' CHLD; exec {argv}"], cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == 7
+
+
 def test_quiet_prints_a_failed_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rollbook: Rollbook) -> None:
     """One line with the exit status and the path of the record; nothing after a success."""
     monkeypatch.chdir(tmp_path)

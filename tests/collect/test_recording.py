@@ -9,6 +9,7 @@ import re
 import resource
 import subprocess
 import sys
+import time
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
@@ -272,6 +273,26 @@ def test_unrequested_frames_are_not_kept() -> None:
     session = asyncio.run(main())
     assert [reading.phase for reading in session.visit.readings] == ["now"] * 4
     assert session._phases == {b"now"}
+
+
+def test_a_clock_that_is_set_back_during_a_ping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The measurement is not used: its round trip is below zero."""
+
+    async def main() -> None:
+        async with Session(Host("x"), Fake({"x": FakeHost(pages=linux("x"))}), PLAN) as session:
+            await session.greet()
+            arrivals = iter((-10 * 10**9, 10**6))
+
+            async def pong() -> tuple[int, int]:
+                sent = time.time_ns()
+                return sent + next(arrivals), sent
+
+            monkeypatch.setattr(session, "_await_pong", pong)
+            clock = await session.measure_clock(2)
+            assert clock is not None
+            assert 0 < clock.round_trip_ns < 10**9
+
+    asyncio.run(main())
 
 
 def test_an_unexpected_error_fails_one_host(tmp_path: Path) -> None:

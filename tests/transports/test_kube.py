@@ -211,6 +211,43 @@ def test_a_pod_whose_creation_does_not_end(tmp_path: Path, monkeypatch: pytest.M
         asyncio.run(Kube().call(["create", "-f", "-"], check=False))
 
 
+def test_nodes_are_listed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that is not ready, and a failed list, are not remembered for the whole recording."""
+    ready, lists = False, 0
+
+    async def call(_: Kube, arguments: list[str], *__: object, **___: object) -> str:
+        nonlocal lists
+        if arguments[1] != "nodes":
+            return '{"items": []}'
+        lists += 1
+        if lists == 1:
+            raise NoHostReached("kubectl get: refused")
+        status = {"conditions": [{"type": "Ready", "status": "True" if ready else "False"}]}
+        return json.dumps({"items": [{"metadata": {"name": "n1"}, "status": status}]})
+
+    async def main() -> None:
+        nonlocal ready
+        state = _State(Kube())
+        for _ in range(2):
+            with pytest.raises(NoHostReached, match="refused"):
+                await state.node("n1")
+        assert lists == 1
+        state._list_after = 0.0
+        node = await state.node("n1")
+        assert node is not None
+        assert node.problem
+        ready, state._list_after = True, 0.0
+        node = await state.node("n1")
+        assert node is not None
+        assert not node.problem
+        state._list_after = 0.0
+        await state.node("n1")
+        assert lists == 3
+
+    monkeypatch.setattr(Kube, "call", call)
+    asyncio.run(main())
+
+
 def test_reasons_of_pods_with_similar_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each pod that cannot be created has its own message, although its name is a prefix of other names."""
     names = [f"rollbook-0123-{number}" for number in range(1, 13)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import stat
 import subprocess
 import sys
@@ -121,6 +122,16 @@ def count_memfds() -> int:
         with contextlib.suppress(FileNotFoundError):  # the one that this loop reads
             found += str(fd.readlink()).startswith("/memfd:")
     return found
+
+
+def test_a_python_without_memfd_create(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The configuration is in a file without a name, which nobody else can read."""
+    write(files / ".ssh/config", "Port 17\n")
+    monkeypatch.delattr(os, "memfd_create")
+    transport = Ssh()
+    path = Path(transport.argv(Host("node1"))[2])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert str(path.readlink()).endswith(" (deleted)")
 
 
 def test_configuration_is_private_and_temporary(files: Path) -> None:

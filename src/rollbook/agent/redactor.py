@@ -59,6 +59,10 @@ VALUE_LINE = re.compile(rb"[ \t\-\"'\\]*[Vv]alue[\"'\\]*[ \t]*[:=]")
 OPTION_VALUE = re.compile(rb"(?:[^\s\"'`]|[\"'`](?=\w))+")
 OPTION = re.compile(rb"(?<![\w\-])--?([A-Za-z][\w.\-]+)[ \t]+(?![\-\s])")
 
+CURL = (
+    rb"\bcurl[ \t](?:[^\r\n|]*?[ \t])??(?:-[A-Za-z]*[uU]|--(?:proxy-)?user)[ \t=]*(?P<q>[\"'])?[^\s:\"']+:"
+    rb"(?P<s>(?(q)(?:(?!(?P=q))[^\r\n])+|[^\s\"']+))"
+)
 # Forms of secrets: rule, what the lower-case text must contain, and a pattern whose group `s` is the secret.
 EDGE = rb"(?<![A-Za-z0-9])"
 ARGUMENTS = rb"[ \t](?:[^\r\n|;]*?[ \t])?"
@@ -128,12 +132,7 @@ FORMS = [
     ("program", b"mysql", rb"\bmysql\w*" + ARGUMENTS + rb"-p(?P<s>[^\s\-]\S*)"),
     ("program", b"mariadb", rb"\bmariadb[\w\-]*" + ARGUMENTS + rb"-p(?P<s>[^\s\-]\S*)"),
     ("program", b"sshpass", rb"\bsshpass[ \t]+(?:-\S+[ \t]+)*?-p[ \t]*(?P<s>[^\s\-]\S*)"),
-    (
-        "program",
-        b"curl",
-        rb"\bcurl[ \t](?:[^\r\n|]*?[ \t])??(?:-[A-Za-z]*[uU]|--(?:proxy-)?user)[ \t=]*(?P<q>[\"'])?[^\s:\"']+:"
-        + rb"(?P<s>(?(q)(?:(?!(?P=q))[^\r\n])+|[^\s\"']+))",
-    ),
+    ("program", b"curl", CURL),
     ("program", b"ipmitool", rb"\bipmitool" + ARGUMENTS + rb"-P[ \t]+(?P<s>\S+)"),
     ("program", b"redis-cli", rb"\bredis-cli" + ARGUMENTS + rb"-a[ \t]+(?P<s>\S+)"),
     ("program", b"ldap", rb"\bldap(?:search|modify|add|delete|whoami|passwd)" + ARGUMENTS + rb"-w[ \t]+(?P<s>\S+)"),

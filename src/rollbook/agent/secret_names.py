@@ -11,7 +11,6 @@ DESCRIBES = set(
     "enabled required limit timeout algorithm issuer audience kind namespace ref index usage rotation store provider "
     "backend class source interval".split()
 )
-)
 # First parts of names that end in `key`, but are not secret.
 PLAIN_KEYS = set(
     "public pub primary foreign sort partition cache routing idempotency host hot group row column map hash lookup "

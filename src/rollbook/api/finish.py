@@ -25,7 +25,7 @@ from rollbook.api.listing import record_path
 from rollbook.errors import RecordError, UsageError
 from rollbook.files import remove_leftovers, write_file
 from rollbook.journal.history import clock_notes
-from rollbook.journal.state import FAILURE, failure_of, is_unfinished
+from rollbook.journal.state import FAILURE, failure_of, is_unfinished, refuse_while_recording
 from rollbook.journal.survey import Survey
 from rollbook.mlperf.result_directory import benchmark_args, copy_results, is_result_directory, name_logs, result_names
 from rollbook.records import signing
@@ -46,6 +46,7 @@ from rollbook.tables.seal import Sealed
 __all__ = ["finish", "open_record", "recover"]
 
 MAX_SAMPLES = 20_000  # of all hosts, up to which MLPerf Storage's timeseries.json is written beside the tables
+DROPPED = ".raw"  # a journal that is being removed
 MAX_DECLARED = 1e6  # hosts, and GiB of memory of each
 
 
@@ -108,6 +109,7 @@ def _finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pa
     for name in ("raw", "series"):
         require_directory(path / name)  # a symlink would lead the files elsewhere
     _require_key_if_signed(path, sign)
+    refuse_while_recording(path)  # before anything is removed
     _remove_leftovers(path)
     found, sealed, hosts = derive(path)
     begin = found.begin
@@ -143,9 +145,7 @@ def _finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pa
             document |= _result_directory(path, outcome, args, document)
     directory.write("cluster_info.json", cluster)
     record, notes = Record(path, json.loads(encode(document)), hosts), document["notes"]
-    if reason := failure_of(path / "raw"):
-        notes.append(reason)
-    notes += [f"{name} is incomplete: {storable_text(reason)}" for name, reason in found.truncated_logs.items()]
+    notes += _journal_notes(path, found)
     if found.end_facts is False:
         notes.append("the end facts were skipped at the user's request")
     notes += clock_notes(hosts.series, hosts.clock_steps)
@@ -158,6 +158,17 @@ def _finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pa
     if sign is not None:
         signing.sign(path, Path(sign))
     return Record(path, json.loads(encode(document)), hosts)
+
+
+def _journal_notes(path: Path, found: Survey) -> Iterator[str]:
+    """What the journal and the logs of the command lack."""
+    if reason := failure_of(path / "raw"):
+        yield reason
+    if found.damaged or found.missing:
+        lost = f"damaged entries: {found.damaged}, missing segments: {found.missing}"
+        yield f"the journal is not whole ({lost}); marks and the end of the command may be lost"
+    for name, why in found.truncated_logs.items():
+        yield f"{name} is incomplete: {storable_text(why)}"
 
 
 def _derive_from_tables(record: Record, directory: RecordDirectory, document: dict[str, Any], *, report: bool) -> None:
@@ -197,7 +208,8 @@ def _remove_leftovers(path: Path) -> None:
     remove_leftovers(path)
     if not failure_of(path / "raw"):
         (path / "raw" / FAILURE).unlink(missing_ok=True)
-    shutil.rmtree(path / ".again", ignore_errors=True)
+    for name in (".again", DROPPED):
+        shutil.rmtree(path / name, ignore_errors=True)
     for scratch in (path / "series").glob(".parts*"):
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -330,7 +342,8 @@ def _drop(path: Path, found: Survey, sealed: Sealed) -> None:
 
     if why := reasons_to_keep(found, sealed, path):
         raise RecordError(f"kept: {'; '.join(why)}")
-    shutil.rmtree(path / "raw")
+    (path / "raw").rename(path / DROPPED)  # at once: a part of it must not be taken for the journal
+    shutil.rmtree(path / DROPPED)
 
 
 def _page(record: Record, tables: Tables | None) -> None:

@@ -21,8 +21,8 @@ FOR_THE_COMMAND = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
 class Signals:
     """Passes signals to the current `receiver`; without one, keeps those that ask to stop for the next receiver.
 
-    A signal that was ignored when the process started, as under nohup, stays ignored. Outside the main thread Python
-    delivers no signals, and nothing happens. `stopped` is whether a signal asked to stop so far.
+    A signal that was ignored when the process started, as under nohup, stays ignored, except for SIGCHLD. Outside the
+    main thread Python delivers no signals, and nothing happens. `stopped` is whether a signal asked to stop so far.
     """
 
     def __init__(self, *, command: bool = False) -> None:
@@ -37,6 +37,8 @@ class Signals:
             for number in self._numbers:
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     self._before[number] = signal.signal(number, self._handle)
+            if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # every exit status would be lost
+                self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -45,7 +47,7 @@ class Signals:
 
     def ignore(self) -> None:
         """Ignore the handled signals from now on, even after the block: the process is about to exit."""
-        for number in self._before:
+        for number in self._before.keys() & set(self._numbers):
             signal.signal(number, signal.SIG_IGN)
         self._before.clear()
 

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import io
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -109,6 +110,8 @@ def cli() -> None:
 def main() -> None:
     """Run the command line; every `RollbookError` is a message and an exit code, never a traceback."""
     _open_closed()
+    # If our parent ignores it, the kernel discards every exit status, and Python takes a lost one for success.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for stream in (sys.stdout, sys.stderr):  # the encoding may lack characters: print others in their place
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]

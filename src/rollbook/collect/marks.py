@@ -17,7 +17,7 @@ __all__ = ["VARIABLE", "listen", "mark_name", "send_mark"]
 
 VARIABLE = "ROLLBOOK_SOCKET"
 LONGEST = 200
-LONGEST_DIRECTORY = 80  # bytes; the path of a socket has at most 107
+LONGEST_DIRECTORY = 79  # bytes; the path of a socket has at most 107
 
 
 def mark_name(name: str) -> str:

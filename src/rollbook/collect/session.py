@@ -116,7 +116,8 @@ class Session:
             await self._send(b"ping\t%s\n" % self._ping)
             arrived, wall = await self._await_pong()
             trip = arrived - sent
-            if best is None or trip < best.round_trip_ns:
+            # Below zero our clock was set back meanwhile.
+            if trip >= 0 and (best is None or trip < best.round_trip_ns):
                 best = self.visit.clock = Clock((sent + arrived) // 2 - wall, trip // 2 + 1, trip)
         return best
 

@@ -241,7 +241,8 @@ class Survey:
 
     `ended` is whether the recorder ended normally, `end_facts` whether end facts were requested (None: unknown).
     `truncated_logs` has the reason for each log of the command that is incomplete.
-    `ready_ns` is the time at which every host had sent its start facts or failed. `damaged` counts unreadable entries.
+    `ready_ns` is the time at which every host had sent its start facts or failed. `damaged` counts unreadable entries,
+    `missing` segments before the last one.
     Times are on the collector's clock as it ran at the start; `clock` has its steps.
     """
 
@@ -257,6 +258,7 @@ class Survey:
     truncated_logs: dict[str, str] = dataclasses.field(default_factory=dict)
     ready_ns: int = 0
     damaged: int = 0
+    missing: int = 0
     clock: CollectorClock = dataclasses.field(default_factory=CollectorClock)
 
     def event(self, event: dict[str, Any], at_ns: int) -> None:
@@ -357,6 +359,7 @@ def survey(directory: Path) -> Survey:
         except MALFORMED:
             reader.damaged += 1
     found.damaged = reader.damaged
+    found.missing = int(reader.paths[-1].stem) - len(reader.paths)  # they are numbered from 1
     return found
 
 

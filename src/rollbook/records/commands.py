@@ -16,7 +16,7 @@ class CommandResult(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     `exit_status` is negative if a signal ended the command, and None if it did not end. `dropped_bytes` counts output
     beyond the limit. Bytes that are not UTF-8 are written as `\xNN`. `started` means that the host was reached and the
-    command sent.
+    command sent, or may have been: without a connection back, a launched agent has it in its arguments.
     """
 
     name: str

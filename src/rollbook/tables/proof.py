@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 
+from rollbook.clean import count_text
 from rollbook.errors import RecordError
 from rollbook.journal.state import failure_of
 from rollbook.journal.survey import Survey
@@ -38,6 +39,8 @@ def reasons_to_keep(found: Survey, sealed: Sealed, path: Path) -> list[str]:
         why.append(failure_of(found.directory) or "the collector died")
     if found.damaged:
         why.append(f"{found.damaged} entries are damaged")
+    if found.missing:
+        why.append(f"{count_text(found.missing, 'segment')} missing")
     losses = [loss for sources in sealed.losses.values() for source in sources for loss in source.losses]
     if without_rows := sum(loss.samples for loss in losses if loss.kind in ONLY_IN_JOURNAL):
         why.append(f"{without_rows} samples could not be turned into rows")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from rollbook.agent.wire import slurp
 
@@ -12,17 +13,34 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def this_collector() -> str:
-    """This process: boot id of the machine, process id and start time."""
-    return f"{slurp(BOOT_ID)}/{os.getpid()}/{_start_time(os.getpid())}"
+    """This process: where its id has a meaning, process id and start time."""
+    return f"{_place()}/{os.getpid()}/{_start_time(os.getpid())}"
 
 
 def is_gone(collector: str) -> bool:
-    """Whether a collector of this machine has ended. Of one on another machine, or of an unknown form: False."""
-    boot, _, rest = collector.partition("/")
+    """Whether a collector of this machine has ended. Of one elsewhere, or of an unknown form: False."""
+    place, _, rest = collector.partition("/")
     pid, _, start = rest.partition("/")
-    if boot != slurp(BOOT_ID) or not pid.isdecimal() or not start.isdecimal():
+    if place != _place() or not pid.isdecimal() or not start.isdecimal():
         return False
-    return _start_time(int(pid)) != start
+    found = _start_time(int(pid))
+    return found != start if found else not _exists(int(pid))
+
+
+def _place() -> str:
+    """Where a process id has a meaning: this boot, and the namespace of process ids; each container has its own."""
+    return f"{slurp(BOOT_ID)}.{Path('/proc/self/ns/pid').stat().st_ino}"
+
+
+def _exists(pid: int) -> bool:
+    """Whether there is such a process, even one that is not shown to us (`hidepid` of proc(5))."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 def _start_time(pid: int) -> str:

@@ -38,6 +38,7 @@ COLLECTOR = "rollbook/collector"
 CONTAINER = "agent"
 CALL_SECONDS = 30.0
 POLL_SECONDS = 0.5
+LIST_SECONDS = 10.0  # between two lists of the nodes
 GATHER_SECONDS = 0.1  # requests of many nodes within this time become one call of kubectl
 GIVE_UP = re.compile(r"\w*Image\w*|Create\w*Error|RunContainerError")  # reasons for which a container waits in vain
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -290,7 +291,8 @@ class _State:
         self.transport, self.run = transport, uuid.uuid4().hex[:12]
         self._count = 0
         self._turn = asyncio.Lock()
-        self._nodes: list[_Node] | None = None
+        self._nodes: list[_Node] = []
+        self._list_after, self._is_tidy = 0.0, False
         self._failure: UsageError | NoHostReached | None = None
         self._pods: dict[str, dict[str, Any]] = {}
         self._polled = 0.0
@@ -299,19 +301,33 @@ class _State:
         self._deleting: _Batch[str] = _Batch(self._delete)
 
     async def node(self, name: str) -> _Node | None:
-        """The node of any of its names. The first call also deletes pods that earlier runs left behind."""
+        """The node of any of its names. The first call also deletes pods that earlier runs left behind.
+
+        The nodes are listed again for one that is missing or not ready: a recording tries such hosts again.
+        """
         async with self._turn:
-            if self._failure is not None:
+            found = self._find(name)
+            if (found is None or found.problem) and time.monotonic() >= self._list_after:
+                await self._list()
+                found = self._find(name)
+            if found is None and self._failure is not None:
                 raise self._failure.with_traceback(None)
-            if self._nodes is None:
-                try:
-                    self._nodes = await self.transport.nodes()
-                except (UsageError, NoHostReached) as error:
-                    self._failure = error
-                    raise
+            return found
+
+    def _find(self, name: str) -> _Node | None:
+        exact = next((node for node in self._nodes if node.name == name), None)
+        return exact or next((node for node in self._nodes if name in node.names), None)
+
+    async def _list(self) -> None:
+        """List the nodes; if that fails, the nodes of an earlier list stay."""
+        try:
+            self._nodes, self._failure = await self.transport.nodes(), None
+            if not self._is_tidy:
+                self._is_tidy = True
                 await self._delete_stale()
-            exact = next((node for node in self._nodes if node.name == name), None)
-            return exact or next((node for node in self._nodes if name in node.names), None)
+        except (UsageError, NoHostReached) as error:
+            self._failure = error
+        self._list_after = time.monotonic() + LIST_SECONDS
 
     async def create(self, node: _Node) -> str:
         """Create the pod of a node; returns its name."""

@@ -167,7 +167,7 @@ class Pipe:
         async with asyncio.timeout(seconds):
             try:
                 fd = os.pidfd_open(self._process.pid)
-            except OSError:  # kernels before 5.3
+            except (AttributeError, OSError):  # kernels before 5.3, Pythons built with an old glibc
                 await asyncio.to_thread(self._wait_blocking)
                 return
             try:

@@ -13,6 +13,7 @@ import re
 import shutil
 import stat
 import subprocess
+import tempfile
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,13 +37,21 @@ class Configuration:
     """
 
     def __init__(self, user_file: str | None, connect_timeout: int) -> None:
-        memory = os.memfd_create("rollbook-ssh-config")
+        memory = _nameless_file()
         weakref.finalize(self, os.close, memory)
         os.fchmod(memory, 0o600)
         text = _compose(user_file, connect_timeout)
         while text:
             text = text[os.write(memory, text) :]
         self.path = f"/proc/{os.getpid()}/fd/{memory}"
+
+
+def _nameless_file() -> int:
+    """The descriptor of a file without a name. Pythons built with an old glibc, such as conda's, lack memfd_create."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("rollbook-ssh-config")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
 
 
 def _compose(user_file: str | None, connect_timeout: int) -> bytes:
