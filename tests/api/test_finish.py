@@ -131,7 +131,6 @@ def test_journal_is_deleted_after_verification(record: Path, beats: int) -> None
 
 def test_killed_while_the_journal_is_removed(record: Path, beats: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part of the journal does not replace the tables that were made of all of it."""
-
     remove = shutil.rmtree
 
     def interrupted(path: Path, **more: Any) -> None:

@@ -382,16 +382,26 @@ def test_counted_disks() -> None:
         "sr0",
         "vdb",
         "mmcblk0p1",
+        "zd0",
+        "nvme1n1",
+        "nvme1n1p1",
+        "nvme1c0n1",
+        "nvme1c1n1",
     ]
-    assert counted_disks(names, []) == ["sda", "nvme0n1", "vdb", "mmcblk0p1"]
+    assert counted_disks(names, []) == ["sda", "nvme0n1", "vdb", "mmcblk0p1", "nvme1c0n1", "nvme1c1n1"]
     facts = host_with(
         Block("sda", "disk", partitions=["sda1"]),
         Block("nvme0n1", "disk", partitions=["nvme0n1p2"]),
         Block("dm-0", "dm", parents=["sda1"]),
         Block("md127", "md", parents=["nvme0n1p2"]),
         Block("vdb", "virtual"),
+        Block("nvme1n1", "disk", partitions=["nvme1n1p1"]),
+        Block("nvme1c0n1", "path"),
+        Block("nvme1c1n1", "path"),
+        Block("zd0", "zd"),
     )
-    assert counted_disks([*names, "sdz"], facts) == ["sda", "nvme0n1", "vdb", "mmcblk0p1", "sdz"]
+    expected = ["sda", "nvme0n1", "vdb", "mmcblk0p1", "nvme1c0n1", "nvme1c1n1", "sdz"]
+    assert counted_disks([*names, "sdz"], facts) == expected
 
 
 def test_counted_interfaces() -> None:
@@ -403,8 +413,10 @@ def test_counted_interfaces() -> None:
         Interface("bond0.7", "vlan", lower=["bond0"]),
         Interface("lo", "loopback"),
         Interface("veth9", "virtual"),
+        Interface("genev_sys_6081", "geneve"),
+        Interface("wg0", "wireguard"),
     )
-    names = ["bond0", "bond0.7", "eth0", "eth1", "lo", "veth9", "ib0"]
+    names = ["bond0", "bond0.7", "eth0", "eth1", "lo", "veth9", "ib0", "genev_sys_6081", "wg0"]
     assert counted_interfaces(names, facts) == ["eth0", "eth1", "ib0"]
     assert counted_interfaces(names, []) == ["eth0", "eth1", "ib0"]
     inside = host_with(

@@ -125,7 +125,7 @@ def count_memfds() -> int:
 
 
 def test_a_python_without_memfd_create(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The configuration is in a file without a name, which nobody else can read."""
+    """The configuration is in a file without a name, which no other user can read."""
     write(files / ".ssh/config", "Port 17\n")
     monkeypatch.delattr(os, "memfd_create")
     transport = Ssh()

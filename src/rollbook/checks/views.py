@@ -33,7 +33,7 @@ NAMED_KINDS = frozenset({"bond", "infiniband", "physical", "vlan"})
 # Mounts of container engines and package managers.
 ENGINE_MOUNTS = re.compile(r"/(run|snap|var/lib/(containerd|containers|docker|kubelet|snapd))/")
 # The kernel derives these limits from the memory size (kernel/fork.c), so equal hosts differ slightly.
-SCALED_LIMITS = {"nproc": band(0.02), "sigpending": band(0.02)}
+SCALED_LIMITS = {"memlock": band(0.02), "nproc": band(0.02), "sigpending": band(0.02)}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -1,9 +1,11 @@
 """Which devices count in a host's totals: each byte once, at the lowest device that moves it.
 
-Partitions are parts of their disks, dm and md devices use other devices, bonds, bridges and VLANs use their members;
-loop, ram and zram devices move no data of their own. The counters of an NFS mount are those of its file system, which
-may be mounted at many places. The host's facts (`block`, `net_class`, `mountinfo`) say what a device is; for a device
-that is not in them, such as one plugged in during the run, its name decides. A mount that is not in them counts.
+Of an NVMe drive with several paths the paths count: older kernels count nothing for the drive, newer ones a request
+that failed over twice. Partitions are parts of their disks, dm and md devices use other devices, bonds, bridges and
+VLANs use their members; loop, ram and zram devices and ZFS volumes move no data of their own. The counters of an NFS
+mount are those of its file system, which may be mounted at many places. The host's facts (`block`, `net_class`,
+`mountinfo`) say what a device is; for a device that is not in them, such as one plugged in during the run, its name
+decides. A mount that is not in them counts.
 """
 
 from __future__ import annotations
@@ -20,10 +22,16 @@ __all__ = ["COUNTED", "MOUNTED", "counted_disks", "counted_interfaces", "same_mo
 
 MOUNTED = ("nfs", "nfs_ops")
 """Tables whose rows may belong to one file system that is mounted at several places and counts once."""
-DISK_KINDS = ("disk", "virtual")
-NOT_A_DISK = re.compile(r"(loop|ram|zram|dm-|md|sr|fd|nbd)\d")
-NOT_A_LINK = re.compile(r"lo$|(bond|br|docker|veth|vlan|vxlan|tun|tap|dummy|virbr|cni|flannel|cali|team|ifb)")
-VIRTUAL_LINKS = ("loopback", "bond", "bridge", "vlan", "vxlan", "virtual", "dummy", "macvlan", "ipvlan", "team", "tun")
+DISK_KINDS = ("disk", "path", "virtual")
+NVME_PATH = re.compile(r"(nvme\d+)c\d+(n\d+)")
+NOT_A_DISK = re.compile(r"(loop|ram|zram|zd|dm-|md|sr|fd|nbd)\d")
+NOT_A_LINK = re.compile(
+    r"lo$|(bond|br|docker|veth|vlan|vxlan|tun|tap|dummy|virbr|cni|flannel|cali|team|ifb|genev|wg\d)"
+)
+VIRTUAL_LINKS = (
+    *("loopback", "bond", "bridge", "vlan", "vxlan", "virtual", "dummy", "macvlan", "ipvlan", "team", "tun"),
+    *("geneve", "wireguard", "bareudp", "gtp", "ppp"),
+)
 
 
 def counted_disks(names: Iterable[str], results: Sequence[HostResult]) -> list[str]:
@@ -35,7 +43,12 @@ def counted_disks(names: Iterable[str], results: Sequence[HostResult]) -> list[s
             known.update(dict.fromkeys(block.partitions, False))
     names = list(names)
     together = set(names)
-    return [name for name in names if (known[name] if name in known else _like_a_disk(name, together))]
+    drives = {f"{path[1]}{path[2]}" for path in map(NVME_PATH.fullmatch, names) if path}
+    return [
+        name
+        for name in names
+        if name not in drives and (known[name] if name in known else _like_a_disk(name, together))
+    ]
 
 
 def _like_a_disk(name: str, names: set[str]) -> bool:

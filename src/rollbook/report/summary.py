@@ -45,7 +45,8 @@ AGREES = 0.1  # difference between the benchmark's bytes and those of the hosts
 ENOUGH_BYTES = 64 << 20  # with fewer, the background load of the hosts matters
 LONG_PHASE = 0.75  # share of the run; the slowest host of such a phase is the slowest of the run
 DIFFERS = 0.05  # of the median of hosts
-FLOWS = {"read": ("disk_read", "nfs_read", "lustre_read"), "write": ("disk_write", "nfs_write", "lustre_write")}
+FLOWS = {"read": ("disk_read", "nfs_read"), "write": ("disk_write", "nfs_write")}
+SYSTEM_CALLS = {"read": "lustre_read", "write": "lustre_write"}  # counted there, even if the page cache answers
 OWN_PHASES = ("command", "after")
 
 
@@ -281,11 +282,17 @@ def _phases(hosts: RecordHosts, rows: StatisticsByPhase, moved: Iterable[MetricS
 
 
 def _seen(results: Sequence[Result], phases: Mapping[int, Phase], rows: StatisticsByPhase) -> Iterator[Seen]:
-    """Compare the bytes of the benchmark with those of the hosts, in each direction."""
+    """Compare the bytes of the benchmark with those of the hosts, in each direction.
+
+    With Lustre there is nothing to compare: it counts what programs read, not what was transferred.
+    """
     for direction, names in FLOWS.items():
         reported = sum(one.value or 0.0 for one in results if one.metric == f"{direction}_bytes")
         flows = [one for name in names if (one := _combined(catalogue.load()[name], phases, rows))]
         if reported < ENOUGH_BYTES or not flows:
+            continue
+        called = _combined(catalogue.load()[SYSTEM_CALLS[direction]], phases, rows)
+        if called and called.mean > 0:
             continue
         seconds = sum(phase.end_ns - phase.start_ns for phase in phases.values()) / 1e9
         counted = sum(one.mean * one.hosts for one in flows) * seconds

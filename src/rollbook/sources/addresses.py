@@ -13,7 +13,9 @@ from rollbook.sources.base import Facts, Files, Pages, info, unique
 from rollbook.sources.text import columns_of, integer, lines_of
 
 # Container and virtual machine software gives these interfaces the same addresses on every host.
-PRIVATE = re.compile(r"(cni-podman|docker|kube-ipvs|lxcbr|lxdbr|podman|virbr)\d+|br-[0-9a-f]{12}|nodelocaldns")
+PRIVATE = re.compile(
+    r"(cni-podman|docker|kube-ipvs|lxcbr|lxdbr|nerdctl|podman|virbr)\d+|br-[0-9a-f]{12}|docker_gwbridge|nodelocaldns"
+)
 LINK_SCOPE = 0x20
 LOOPBACK_SCOPE = 0x10
 

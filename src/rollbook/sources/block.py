@@ -55,7 +55,7 @@ def kind_of(name: str, found: dict[str, str]) -> str:
         return "path"
     if "/virtual/block/" in found.get("", ""):
         driver = name.rstrip("0123456789")
-        return driver if driver in ("ram", "zram") else "virtual"
+        return driver if driver in ("ram", "zd", "zram") else "virtual"
     return "optical" if found.get("device/type") == "5" else "disk"
 
 

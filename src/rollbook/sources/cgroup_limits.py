@@ -27,9 +27,9 @@ class CgroupLimits(Facts):
 
     version: Annotated[Literal["v1", "v2", "hybrid"], same()]
     path: Annotated[str, info()]
-    memory_bytes: Annotated[int | None, same("bytes")] = None
-    memory_high_bytes: Annotated[int | None, same("bytes")] = None
-    swap_bytes: Annotated[int | None, same("bytes")] = None
+    memory_bytes: Annotated[int | None, band(0.02, "bytes")] = None
+    memory_high_bytes: Annotated[int | None, band(0.02, "bytes")] = None
+    swap_bytes: Annotated[int | None, band(0.02, "bytes")] = None
     cpu_quota: Annotated[float | None, same("CPUs")] = None
     cpu_count: Annotated[int | None, same("CPUs")] = None
     cpus: Annotated[str | None, info()] = None

@@ -61,11 +61,19 @@ def _cpu(stat: CgroupStat, values: dict[str, int]) -> None:
         stat.throttled_us = values["throttled_time"] // 1000 if v1 else values["throttled_usec"]
 
 
-def _io(stat: CgroupStat, device: str, *words: str) -> None:
-    """`8:0 rbytes=… wbytes=… rios=… wios=… dbytes=… dios=…`; I/O cost controllers add more words."""
+def _io(stat: CgroupStat, *words: str) -> None:
+    """`8:0 rbytes=… wbytes=… rios=… wios=… dbytes=… dios=…`; I/O cost controllers add more words.
+
+    Kernels print devices without numbers at the beginning of the next line, and `(unknown)` for paths of NVMe drives.
+    """
+    device = ""
     for word in words:
-        name, _, value = word.partition("=")
-        if name in ("rbytes", "wbytes", "dbytes"):
+        name, equals, value = word.partition("=")
+        if not equals:
+            device = word
+        elif device.startswith("("):
+            continue
+        elif name in ("rbytes", "wbytes", "dbytes"):
             stat.io_bytes[f"{device}.{name}"] = integer(value)
         elif name in ("rios", "wios", "dios"):
             stat.io_requests[f"{device}.{name}"] = integer(value)

@@ -112,4 +112,4 @@ def _sum(xprts: list[list[str]], field: int) -> int | None:
     return bounded(total)
 
 
-SOURCE = File("/proc/self/mountstats", parse, every=10, plain_numbers=True, limit=1024 * KIB)
+SOURCE = File("/proc/self/mountstats", parse, every=10, limit=1024 * KIB)
