@@ -46,7 +46,7 @@ class Block(Facts):
 
 
 def kind_of(name: str, found: dict[str, str]) -> str:
-    """disk, path (of a multipath NVMe disk), optical, dm, md, ram, zram or virtual."""
+    """disk, path (of a multipath NVMe disk), optical, dm, md, ram, zd (ZFS volume), zram or virtual."""
     if "dm/name" in found:
         return "dm"
     if "md/level" in found:
