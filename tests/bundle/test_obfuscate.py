@@ -192,7 +192,7 @@ def test_the_id_of_an_item_stays(tmp_path: Path) -> None:
 def test_nothing_is_written_if_the_summary_would_be_invalid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A word that is not known to be part of the structure is found before a file is changed."""
     bundle, pairs = make_bundle(tmp_path / "bundle"), tmp_path / "map.json"
-    monkeypatch.setattr("rollbook.bundle.obfuscate.structure", frozenset[str])
+    monkeypatch.setattr("rollbook.bundle.obfuscate.structural_words", frozenset[str])
     (bundle / "nodes/node003/system-log/node003.log").write_text("/home/items/x")
     before = all_files(bundle)
     with pytest.raises(RecordError, match="cannot be obfuscated: its summary would lose items"):

@@ -42,7 +42,7 @@ REFERENCE = re.compile(
     rb"\$\{\w+\}|\$\(.*\)|\$\([\w./\-]*|\$[A-Z_][A-Z0-9_]*|%\(?\w*\)?[sd]|\{\{.*\}\}|<[a-z_ \-]+>|\*+|\[\]?|\{\}?|x+"
 )
 RANDOM = re.compile(rb"(?=.*[0-9])(?=.*[A-Z])(?=.*[a-z])[A-Za-z0-9+/_=.%\-]{16,}")
-# `name=`, `name:`, `"name": `, `<name>`, and `name: NAME` followed by `value:`.
+# `name=`, `name:`, `"name": `, `<name>`, and `name: NAME` followed by `value:`. Go writes `&` in JSON as `\u0026`.
 SETTING = re.compile(
     rb"(?<![A-Za-z0-9_.\-])(?:u0026)?([A-Za-z0-9_.\-]{1,120})(?![A-Za-z0-9_.\-])"
     rb"([\"'\\]*(?:[ \t]*(?:=>|:=|[:=>])|,?\s*[\"'\\]*value[\"'\\]*[ \t]*[:=])[ \t]*)"
@@ -389,7 +389,7 @@ class Redactor:
         if any(form.fullmatch(value) for form in (REFERENCE, LOCATION, NAME_SERVICES, BLOCK_SCALAR)):
             return False
         if not is_vague(name):
-            return name != "PWD" or value[:1] != b"/"
+            return name != "PWD" or value[:1] != b"/"  # in a log of sudo the working directory
         if name.lower() in ("pass", "pw"):
             return not value.isdigit()
         return bool(RANDOM.fullmatch(value))

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 from rollbook.api.arguments import check_argument, check_keywords
 from rollbook.errors import UsageError
 from rollbook.hosts import Host, parse_hosts
-from rollbook.transports.routing import GENERAL, usable_options
+from rollbook.transports.routing import GENERAL_OPTIONS, usable_options
 
 __all__ = [
     "MAX_FANOUT",
@@ -68,7 +68,7 @@ def transport_keywords(options: Mapping[str, Any], keywords: type) -> dict[str, 
     Raises `TypeError` for an option of the wrong type, and `UsageError` for one that does not exist.
     """
     own = keywords.__annotations__.keys() - TransportOptions.__annotations__.keys()
-    check_keywords({name: value for name, value in options.items() if name in {*own, *GENERAL}}, keywords)
+    check_keywords({name: value for name, value in options.items() if name in {*own, *GENERAL_OPTIONS}}, keywords)
     transport = {name: value for name, value in options.items() if name not in own}
     for name in transport.keys() - TransportOptions.__annotations__.keys():
         usable = usable_options(options.get("via", "auto"), options.get("fallback"))
@@ -78,7 +78,7 @@ def transport_keywords(options: Mapping[str, Any], keywords: type) -> dict[str, 
             raise UsageError(f"unknown option {name!r}{f'; did you mean {close[0]}?' if close else ''}")
     for name, value in transport.items():
         # A path is accepted for a text, and None is the default of each option.
-        if name not in GENERAL and value is not None and not isinstance(value, os.PathLike):
+        if name not in GENERAL_OPTIONS and value is not None and not isinstance(value, os.PathLike):
             check_keywords({name: value}, keywords)
     return transport
 

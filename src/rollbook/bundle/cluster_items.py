@@ -20,7 +20,7 @@ from rollbook.files import write_file
 from rollbook.records.document import encode, read
 from rollbook.transports.routing import Options
 
-__all__ = ["DEFECTS", "PARTS", "ClusterOptions", "merged", "read_cluster"]
+__all__ = ["DEFECTS", "PARTS", "ClusterOptions", "merge_items", "read_cluster"]
 
 PARTS = (kubernetes.ITEM, slurm.ITEM)
 """The items that stand for a part of the cluster of which nothing was read."""
@@ -83,7 +83,7 @@ async def read_cluster(
     return items, cluster
 
 
-def merged(known: Sequence[ItemResult], found: Sequence[ItemResult]) -> list[ItemResult]:
+def merge_items(known: Sequence[ItemResult], found: Sequence[ItemResult]) -> list[ItemResult]:
     """Items of an earlier run and those that were read again; one that could not be keeps what it had.
 
     The item that stands for a part is left out if there are others of that part.

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypedDict, Unpack
 
 from rollbook.agent.item_timeout import BUSY
-from rollbook.bundle.cluster_items import DEFECTS, PARTS, ClusterOptions, merged, read_cluster
+from rollbook.bundle.cluster_items import DEFECTS, PARTS, ClusterOptions, merge_items, read_cluster
 from rollbook.bundle.delivery import Delivery, Parcel, Sender, reserved
 from rollbook.bundle.directory import BundleDirectory, NodeState
 from rollbook.bundle.items import Item
@@ -176,7 +176,7 @@ class _Run:
         except Exception as error:  # noqa: BLE001 - any error affects only this part
             self._miss_cluster("failed", f"unexpected: {error!r}")
             return
-        self._directory.cluster, self._changed = merged(known, found), True
+        self._directory.cluster, self._changed = merge_items(known, found), True
         kinds = [kind for kind in PARTS for item in self._directory.cluster if item.files and item.id.startswith(kind)]
         if kinds and not self._directory.cluster_id:  # a cluster's service knows its type better
             self._directory.cluster_type = kinds[0]

@@ -132,10 +132,10 @@ class BundleDirectory:
         if (path / MARKER).exists():
             raise UsageError(f"{path} is obfuscated and cannot be resumed: the names of its nodes are replaced")
         remove_leftovers(path)
-        return cls.recall(path)
+        return cls.load(path)
 
     @classmethod
-    def recall(cls, path: Path) -> BundleDirectory:
+    def load(cls, path: Path) -> BundleDirectory:
         """What is known of a bundle; changes nothing, because it may be in progress."""
         request, summary = read(path / REQUEST, Request), read(path / SUMMARY, BundleSummary)
         found = metadata_files(path)
@@ -329,7 +329,7 @@ def read_summary(path: Path) -> BundleSummary:
     """The summary of a bundle, with what a killed run left in the files of its nodes; raises `RecordError`."""
     summary = read(path / SUMMARY, BundleSummary)
     if summary.interrupted and any(path.glob(f"nodes/*/{STATE}")):
-        return BundleDirectory.recall(path).summary(interrupted=True)
+        return BundleDirectory.load(path).summary(interrupted=True)
     return summary
 
 

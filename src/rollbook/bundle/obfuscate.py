@@ -163,25 +163,25 @@ def _load(path: Path) -> ObfuscationMap:
 
 
 @functools.cache
-def structure() -> frozenset[str]:
+def structural_words() -> frozenset[str]:
     """Words that our own files consist of whatever was read: keys, values of enumerations, ids, names of files.
 
     A file in which they are replaced cannot be read any more, or lacks what it had.
     """
     kinds = [BundleSummary, RecordHosts, Request, Redactions, Snapshot, *(source.produces for source in sources.load())]
-    found = {str(word) for kind in kinds for word in _fixed(msgspec.json.schema(kind))}
+    found = {str(word) for kind in kinds for word in _keys_and_values(msgspec.json.schema(kind))}
     found |= {source.name for source in sources.load()} | {item.id for item in catalogue()}
     return frozenset(found.union(PARTS, OUR_WORDS))
 
 
-def _fixed(schema: Any) -> Iterator[Any]:
+def _keys_and_values(schema: Any) -> Iterator[Any]:
     """The keys and the values of enumerations in a JSON schema."""
     if isinstance(schema, dict):
         yield from schema.get("properties", ())
         yield from schema.get("enum", ())
         schema = list(schema.values())
     for part in schema if isinstance(schema, list) else ():
-        yield from _fixed(part)
+        yield from _keys_and_values(part)
 
 
 class _Work:
@@ -190,7 +190,7 @@ class _Work:
     def __init__(self, known: ObfuscationMap, items: Iterable[str] = (), *, is_repeated: bool) -> None:
         self.map, self.key = known, bytes.fromhex(known.key)
         self.memo: dict[bytes, bytes] = {}
-        self.kept = structure().union(items)
+        self.kept = structural_words().union(items)
         values = (known.hosts, known.users, known.addresses, known.hardware)
         # After an interruption some files are done: what is in them already must stay.
         self.done = {value for pairs in values for value in pairs.values()} if is_repeated else set()

@@ -40,7 +40,7 @@ from rollbook.transports.base import FANOUT, TIMEOUT, Route
 from rollbook.transports.options import Declared
 from rollbook.transports.registry import AUTO, BUILT_IN, options_of, plug_ins
 from rollbook.transports.routing import (
-    GENERAL,
+    GENERAL_OPTIONS,
     Options,
     explain_auto,
     fallback_route,
@@ -131,7 +131,9 @@ class ReachCommand(Command):
         taken = {flag: param for param in params for flag in param.opts}
         if clash := [flag for added in options for flag in added.opts if flag in taken]:
             raise UsageError(f"a transport declares {clash[0]}, which `{ctx.command_path}` has already")
-        after = max((at for at, param in enumerate(params) if param.name in GENERAL), default=len(params) - 1) + 1
+        after = (
+            max((at for at, param in enumerate(params) if param.name in GENERAL_OPTIONS), default=len(params) - 1) + 1
+        )
         return [*params[:after], *options, *params[after:]]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -221,7 +223,7 @@ class Reach:
                 "a record has its own hosts; name hosts or a record, not both (several hosts: --hosts a,b)"
             )
         names = {param.name for param in context.command.get_params(context) if isinstance(param, TransportOption)}
-        refuse_given({"fanout", *GENERAL, *filter(None, names)}, "a record is read, so no host is contacted")
+        refuse_given({"fanout", *GENERAL_OPTIONS, *filter(None, names)}, "a record is read, so no host is contacted")
 
     def explain(self) -> None:
         """Print on stderr which transports `auto` chose. An unusable stderr stops nothing."""
@@ -313,7 +315,7 @@ def reach_options(
         **rest: Any,
     ) -> Any:
         context = click.get_current_context()
-        choice = {name: rest.pop(name) for name in GENERAL}
+        choice = {name: rest.pop(name) for name in GENERAL_OPTIONS}
         values = {}
         for param in context.command.get_params(context):
             if isinstance(param, TransportOption) and param.name is not None:

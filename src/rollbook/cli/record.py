@@ -12,7 +12,7 @@ from rollbook.api.settings import Settings
 from rollbook.api.signals import Signals
 from rollbook.cli.options import RECORDING, Number, option
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
-from rollbook.cli.recording import RunView, leave, missing_code, option_values, recording_options, show_end
+from rollbook.cli.recording import RunView, completeness_code, leave, option_values, recording_options, show_end
 from rollbook.errors import ExitCode
 
 __all__ = ["command"]
@@ -41,5 +41,5 @@ def command(reach: Reach, *, settings: Settings, duration: float | None, quiet: 
     with Signals() as signals:
         recording = record_for(settings, duration, progress, signals)
         show_end(recording, quiet=quiet, as_json=as_json)
-        code = ExitCode.INTERRUPTED if recording.finish_error == INTERRUPTED else missing_code(recording)
+        code = ExitCode.INTERRUPTED if recording.finish_error == INTERRUPTED else completeness_code(recording)
         leave(code, recording, signals)

@@ -29,7 +29,7 @@ from rollbook.records.hosts import HasStatus
 from rollbook.records.labels import Label
 from rollbook.report.summary import summarise
 
-__all__ = ["RunView", "leave", "missing_code", "option_values", "recording_options", "share_option", "show_end"]
+__all__ = ["RunView", "completeness_code", "leave", "option_values", "recording_options", "share_option", "show_end"]
 
 share_option = option(
     "--share",
@@ -187,7 +187,7 @@ def show_end(recording: Recording, *, quiet: bool = False, as_json: bool = False
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
-def missing_code(recording: Recording) -> int:
+def completeness_code(recording: Recording) -> int:
     """The exit code for what a recording lacks: its record is not finished or signed, or hosts or data are missing."""
     if recording.finish_error or recording.signing_error:
         return ExitCode.ERROR

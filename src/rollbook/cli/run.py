@@ -20,7 +20,7 @@ from rollbook.api.settings import Settings, in_group
 from rollbook.api.signals import Signals
 from rollbook.cli.options import BENCHMARK, RECORDING, Number, complete, is_typed, option
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
-from rollbook.cli.recording import RunView, leave, missing_code, option_values, recording_options, show_end
+from rollbook.cli.recording import RunView, completeness_code, leave, option_values, recording_options, show_end
 from rollbook.errors import CannotRun, ExitCode, UsageError
 from rollbook.mlperf.result_directory import Placement
 from rollbook.records.record import Record
@@ -193,7 +193,7 @@ def _exit_code(recording: Recording, *, strict: bool) -> int:
     """That of the command; with --strict, one for an incomplete record if the command succeeded."""
     code = recording.exit_code or 0
     if strict and code == 0:
-        code = missing_code(recording) or _verdict_code(recording.record)
+        code = completeness_code(recording) or _verdict_code(recording.record)
     return code
 
 

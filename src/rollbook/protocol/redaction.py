@@ -11,10 +11,10 @@ __all__ = ["mask_command_line"]
 
 USER_FLAGS = ("-u", "--user", "--proxy-user")
 """Options of curl and others whose value is `user:password`."""
-PASSWORD_FLAG = ("mysql", "mysqldump", "mysqladmin", "mariadb", "sshpass")
-"""Programs whose `-pVALUE`, or `-p VALUE` for sshpass, is a password."""
-SECRET_FLAGS = {"sshpass": "-p", "ipmitool": "-P", "redis-cli": "-a", "ldapsearch": "-w", "ldapmodify": "-w"}
-"""Programs with an option whose next argument is a password."""
+JOINED_PASSWORD = ("mysql", "mysqldump", "mysqladmin", "mariadb", "sshpass")
+"""Programs whose `-pVALUE` is a password."""
+PASSWORD_OPTION = {"sshpass": "-p", "ipmitool": "-P", "redis-cli": "-a", "ldapsearch": "-w", "ldapmodify": "-w"}
+"""By program, the option whose next argument is a password."""
 
 
 def mask_command_line(argv: Sequence[str]) -> list[str]:
@@ -28,7 +28,7 @@ def mask_command_line(argv: Sequence[str]) -> list[str]:
     for item in argv:
         masked.append(_mask_argument(item, before, program))
         before = item
-        if PurePath(item).name in (*PASSWORD_FLAG, *SECRET_FLAGS):
+        if PurePath(item).name in (*JOINED_PASSWORD, *PASSWORD_OPTION):
             program = PurePath(item).name
     return masked
 
@@ -38,9 +38,9 @@ def _mask_argument(item: str, before: str, program: str) -> str:
         return MASK
     if before in USER_FLAGS and ":" in item:
         return f"{item.partition(':')[0]}:{MASK}"
-    if program in PASSWORD_FLAG and item.startswith("-p") and len(item) > 2:
+    if program in JOINED_PASSWORD and item.startswith("-p") and len(item) > 2:
         return f"-p{MASK}"
-    if before and before == SECRET_FLAGS.get(program):
+    if before and before == PASSWORD_OPTION.get(program):
         return MASK
     if " " in item and not _is_setting(item):
         return " ".join(mask_command_line(item.split(" ")))

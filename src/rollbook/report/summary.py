@@ -46,7 +46,7 @@ ENOUGH_BYTES = 64 << 20  # with fewer, the background load of the hosts matters
 LONG_PHASE = 0.75  # share of the run; the slowest host of such a phase is the slowest of the run
 DIFFERS = 0.05  # of the median of hosts
 FLOWS = {"read": ("disk_read", "nfs_read"), "write": ("disk_write", "nfs_write")}
-SYSTEM_CALLS = {"read": "lustre_read", "write": "lustre_write"}  # counted there, even if the page cache answers
+LUSTRE_FLOWS = {"read": "lustre_read", "write": "lustre_write"}  # counted there, even if the page cache answers
 OWN_PHASES = ("command", "after")
 
 
@@ -291,7 +291,7 @@ def _seen(results: Sequence[Result], phases: Mapping[int, Phase], rows: Statisti
         flows = [one for name in names if (one := _combined(catalogue.load()[name], phases, rows))]
         if reported < ENOUGH_BYTES or not flows:
             continue
-        called = _combined(catalogue.load()[SYSTEM_CALLS[direction]], phases, rows)
+        called = _combined(catalogue.load()[LUSTRE_FLOWS[direction]], phases, rows)
         if called and called.mean > 0:
             continue
         seconds = sum(phase.end_ns - phase.start_ns for phase in phases.values()) / 1e9

@@ -14,20 +14,20 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 def this_collector() -> str:
     """This process: where its id has a meaning, process id and start time."""
-    return f"{_place()}/{os.getpid()}/{_start_time(os.getpid())}"
+    return f"{_process_scope()}/{os.getpid()}/{_start_time(os.getpid())}"
 
 
 def is_gone(collector: str) -> bool:
     """Whether a collector of this machine has ended. Of one elsewhere, or of an unknown form: False."""
     place, _, rest = collector.partition("/")
     pid, _, start = rest.partition("/")
-    if place != _place() or not pid.isdecimal() or not start.isdecimal():
+    if place != _process_scope() or not pid.isdecimal() or not start.isdecimal():
         return False
     found = _start_time(int(pid))
     return found != start if found else not _exists(int(pid))
 
 
-def _place() -> str:
+def _process_scope() -> str:
     """Where a process id has a meaning: this boot, and the namespace of process ids; each container has its own."""
     return f"{slurp(BOOT_ID)}.{Path('/proc/self/ns/pid').stat().st_ino}"
 

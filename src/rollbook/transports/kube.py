@@ -292,7 +292,7 @@ class _State:
         self._count = 0
         self._turn = asyncio.Lock()
         self._nodes: list[_Node] = []
-        self._list_after, self._is_tidy = 0.0, False
+        self._list_after, self._stale_deleted = 0.0, False
         self._failure: UsageError | NoHostReached | None = None
         self._pods: dict[str, dict[str, Any]] = {}
         self._polled = 0.0
@@ -308,7 +308,7 @@ class _State:
         async with self._turn:
             found = self._find(name)
             if (found is None or found.problem) and time.monotonic() >= self._list_after:
-                await self._list()
+                await self._list_nodes()
                 found = self._find(name)
             if found is None and self._failure is not None:
                 raise self._failure.with_traceback(None)
@@ -318,12 +318,12 @@ class _State:
         exact = next((node for node in self._nodes if node.name == name), None)
         return exact or next((node for node in self._nodes if name in node.names), None)
 
-    async def _list(self) -> None:
+    async def _list_nodes(self) -> None:
         """List the nodes; if that fails, the nodes of an earlier list stay."""
         try:
             self._nodes, self._failure = await self.transport.nodes(), None
-            if not self._is_tidy:
-                self._is_tidy = True
+            if not self._stale_deleted:
+                self._stale_deleted = True
                 await self._delete_stale()
         except (UsageError, NoHostReached) as error:
             self._failure = error

@@ -18,9 +18,9 @@ from rollbook.transports.options import Declared
 from rollbook.transports.registry import AUTO, BUILT_IN, load, options_of
 from rollbook.transports.slurm import Slurm, allocation
 
-__all__ = ["GENERAL", "Options", "explain_auto", "fallback_route", "known_hosts", "route", "usable_options"]
+__all__ = ["GENERAL_OPTIONS", "Options", "explain_auto", "fallback_route", "known_hosts", "route", "usable_options"]
 
-GENERAL = ("via", "fallback", "timeout")
+GENERAL_OPTIONS = ("via", "fallback", "timeout")
 """The options of every transport."""
 
 
