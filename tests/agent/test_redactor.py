@@ -123,6 +123,12 @@ FRAGMENTS = st.sampled_from(
         "EOF",
         "curl -u ",
         "Cookie: ",
+        "\x1b[1m",
+        "</name>",
+        "<value>",
+        "LS0tLS1CRUdJTiBP" + 25 * "x",
+        40 * "x",
+        "sshpass -p ",
     ]
 )
 

@@ -42,21 +42,24 @@ REFERENCE = re.compile(
     rb"\$\{\w+\}|\$\(.*\)|\$\([\w./\-]*|\$[A-Z_][A-Z0-9_]*|%\(?\w*\)?[sd]|\{\{.*\}\}|<[a-z_ \-]+>|\*+|\[\]?|\{\}?|x+"
 )
 RANDOM = re.compile(rb"(?=.*[0-9])(?=.*[A-Z])(?=.*[a-z])[A-Za-z0-9+/_=.%\-]{16,}")
-# `name=`, `name:`, `"name": `, `<name>`, and `name: NAME` followed by `value:`. Go writes `&` in JSON as `\u0026`.
+COLOURS = rb"(?:\x1b\[[0-9;]*m)*"  # around names and values, in logs for terminals
+# `name=`, `name:`, `"name": `, `["name"] =`, `<name>`, and `name: NAME` followed by `value:`, which Hadoop writes as
+# `<name>NAME</name><value>`. Go writes `&` in JSON as `\u0026`.
 SETTING = re.compile(
-    rb"(?<![A-Za-z0-9_.\-])(?:u0026)?([A-Za-z0-9_.\-]{1,120})(?![A-Za-z0-9_.\-])"
-    rb"([\"'\\]*(?:[ \t]*(?:=>|:=|[:=>])|,?\s*[\"'\\]*value[\"'\\]*[ \t]*[:=])[ \t]*)"
+    rb"(?:(?<=\x1b\[)[0-9;]*m|(?<![A-Za-z0-9_.\-])(?:u0026)?)([A-Za-z0-9_.\-]{1,120})(?![A-Za-z0-9_.\-])"
+    rb"([\"'\\]*\]?" + COLOURS + rb"(?:[ \t]*(?:=>|:=|[:=>])|,?\s*[\"'\\]*value[\"'\\]*[ \t]*[:=]|</name>\s*<value>)"
+    rb"[ \t]*" + COLOURS + rb")"
 )
 # The last group is the value. In a text inside another one, the quotes themselves are escaped.
 QUOTED = re.compile(rb"(\\+[\"'])((?:(?!\1)[^\r\n])*)|\"((?:\\[^\r\n]|[^\r\n\"\\])*)|'((?:\\[^\r\n]|[^\r\n'\\])*)")
 # Separators and brackets are part of a value unless the value ends there.
 UNQUOTED = re.compile(
-    rb"(?:[^\s;&\"'`,<)}\]\\]|\\(?![\"'nrt]|u0026)|,(?=[^\s\"'}\]])(?![\w.\-]+[=:])|[)}\]](?=[^\s,;\"'`)}\]])|[\"'](?=\w))+"
+    rb"(?:[^\s;&\"'`,<)}\]\\\x1b]|\\(?![\"'nrt]|u0026)|,(?=[^\s\"'}\]])(?![\w.\-]+[=:])|[)}\]](?=[^\s,;\"'`)}\]])|[\"'](?=\w))+"
 )
 LINE_START = re.compile(rb"[ \t\-]*(?:export[ \t]+|set[ \t]+|env[ \t]+)?[\"']?\Z")
 LINE_REST = re.compile(rb"[^\r\n]*?(?=[ \t]+#|[ \t]+[\w.\-]+[ \t]*[=:]|[ \t]*\\?[\r\n]|[ \t]*\Z)")
-VALUE_LINE = re.compile(rb"[ \t\-\"'\\]*[Vv]alue[\"'\\]*[ \t]*[:=]")
-OPTION_VALUE = re.compile(rb"(?:[^\s\"'`]|[\"'`](?=\w))+")
+VALUE_LINE = re.compile(rb"[ \t\-\"'\\]*[Vv]alue[\"'\\]*[ \t]*[:=]|[ \t]*<value>")
+OPTION_VALUE = re.compile(rb"(?:[^\s\"'`\x1b]|[\"'`](?=\w))+")
 OPTION = re.compile(rb"(?<![\w\-])--?([A-Za-z][\w.\-]+)[ \t]+(?![\-\s])")
 
 CURL = (
@@ -66,6 +69,7 @@ CURL = (
 # Forms of secrets: rule, what the lower-case text must contain, and a pattern whose group `s` is the secret.
 EDGE = rb"(?<![A-Za-z0-9])"
 ARGUMENTS = rb"[ \t](?:[^\r\n|;]*?[ \t])?"
+ARGUMENT = rb"(?P<s>'[^'\r\n]+'|\"[^\"\r\n]+\"|[^\s\-]\S*)"
 HEADER = rb"(?i)authorization[\"'\\]*[ \t]*[:=][ \t]*[\"'\\]*"
 OTHER_NETWORKS = "|".join(name for name in NETWORKS if name != "tcp").encode()
 FORMS = [
@@ -77,7 +81,7 @@ FORMS = [
     ("aws", b"fwog", EDGE + rb"(?P<s>FwoG[A-Za-z0-9+/=%]{40,})"),
     ("aws", b"fqog", EDGE + rb"(?P<s>FQoG[A-Za-z0-9+/=%]{40,})"),
     ("kubernetes", b"k8s-aws", EDGE + rb"(?P<s>k8s-aws-v1\.[\w\-]{8,})"),
-    ("private-key", b"ls0tls1crudjtib", rb"(?P<s>LS0tLS1CRUdJTiB[EFPQST][A-Za-z0-9+/=]{20,})"),  # in base64
+    ("private-key", b"ls0tls1crudjtib", rb"LS0tLS1CRUdJTiB[EFPQST](?P<s>[A-Za-z0-9+/=]{20,})"),  # in base64
     ("jwt", b"eyj", EDGE + rb"(?P<s>eyJ[A-Za-z0-9_\-+/=.]{9,})"),
     ("github", b"gh", EDGE + rb"(?P<s>gh[opsur]_[A-Za-z0-9]{8,})"),
     ("github", b"_pat_", EDGE + rb"(?P<s>github_pat_[A-Za-z0-9_]{8,})"),
@@ -129,23 +133,23 @@ FORMS = [
     ("sql", b"password", rb"(?i)\bpassword[ \t]+[\"'](?P<s>[^\"'\r\n]+)"),
     ("kernel", b"set_cred", rb"systemd\.set_credential\w*=[^:\s]+:(?P<s>[^\s\"]+)"),
     ("cifs", b"user", rb"\buser(?:name)?=[^,%\s]+%(?P<s>[^,\s]+)"),
-    ("program", b"mysql", rb"\bmysql\w*" + ARGUMENTS + rb"-p(?P<s>[^\s\-]\S*)"),
-    ("program", b"mariadb", rb"\bmariadb[\w\-]*" + ARGUMENTS + rb"-p(?P<s>[^\s\-]\S*)"),
-    ("program", b"sshpass", rb"\bsshpass[ \t]+(?:-\S+[ \t]+)*?-p[ \t]*(?P<s>[^\s\-]\S*)"),
+    ("program", b"mysql", rb"\bmysql\w*" + ARGUMENTS + rb"-p" + ARGUMENT),
+    ("program", b"mariadb", rb"\bmariadb[\w\-]*" + ARGUMENTS + rb"-p" + ARGUMENT),
+    ("program", b"sshpass", rb"\bsshpass[ \t]+(?:-\S+[ \t]+)*?-p[ \t]*" + ARGUMENT),
     ("program", b"curl", CURL),
-    ("program", b"ipmitool", rb"\bipmitool" + ARGUMENTS + rb"-P[ \t]+(?P<s>\S+)"),
-    ("program", b"redis-cli", rb"\bredis-cli" + ARGUMENTS + rb"-a[ \t]+(?P<s>\S+)"),
-    ("program", b"ldap", rb"\bldap(?:search|modify|add|delete|whoami|passwd)" + ARGUMENTS + rb"-w[ \t]+(?P<s>\S+)"),
-    ("program", b"login", rb"\blogin" + ARGUMENTS + rb"-p[ \t]+(?P<s>\S+)"),
+    ("program", b"ipmitool", rb"\bipmitool" + ARGUMENTS + rb"-P[ \t]+" + ARGUMENT),
+    ("program", b"redis-cli", rb"\bredis-cli" + ARGUMENTS + rb"-a[ \t]+" + ARGUMENT),
+    ("program", b"ldap", rb"\bldap(?:search|modify|add|delete|whoami|passwd)" + ARGUMENTS + rb"-w[ \t]+" + ARGUMENT),
+    ("program", b"login", rb"\blogin" + ARGUMENTS + rb"-p[ \t]+" + ARGUMENT),
     ("program", b"smb", rb"\bsmb(?:client|get)" + ARGUMENTS + rb"-U[ \t]*[^\s%]+%(?P<s>\S+)"),
 ]
 FORM_PATTERNS = [(rule, gate, re.compile(pattern)) for rule, gate, pattern in FORMS]
 
 # Hints in the kind of a line, which lacks what `LEFT_OUT` has: `srt` is `secret`. Each begins with a literal: only then
 # the search is fast. The second pattern must match the kind as well.
-LEFT_OUT = b"0123456789abcdefABCDEF()[]{}.,;/\\|+*#!~^`?&"
+LEFT_OUT = b"0123456789abcdefABCDEF()[]{}.,;/\\|+*#!~^`?&\x1b"
 LOWER = bytes(range(256)).lower()
-AFTER = rb"(?:[a-z_\-]{0,60}[\"']*(?:[ \t]*[:=>]|[ \t]*[\"']*vlu)|[a-z]{0,8}[\"']*[ \t\r]*$)"
+AFTER = rb"(?:[a-z_\-]{0,60}[\"']*(?:[ \t]*[:=>]|<nm>|[ \t]*[\"']*vlu)|[a-z]{0,8}[\"']*[ \t\r]*$)"
 HINTS = [
     (re.compile(hint.replace(b"~", AFTER), re.MULTILINE), re.compile(confirm))
     for hint, confirm in (

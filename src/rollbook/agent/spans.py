@@ -1,7 +1,7 @@
 """Secrets over several lines, except private keys: where they begin and end. Part of the agent for issue reports.
 
-Block scalars and lists of YAML and JSON below the name of a secret, quoted text and here-documents about secrets, and
-the data of a Kubernetes Secret.
+Block scalars and lists of YAML and JSON below the name of a secret, quoted text and here-documents about secrets, the
+data of a Kubernetes Secret, and private keys in base64.
 """
 
 import re
@@ -23,6 +23,9 @@ BLOCK_SCALAR = re.compile(rb"(?:[!&]\S+[ \t]+)*[|>][+\-0-9]*(?:[ \t]+#.*)?")
 UNCLOSED = re.compile(rb"\"(?:\\.|[^\"\\])*\\?\Z|'[^']*\Z")
 HERE_DOCUMENT = re.compile(rb"<<[\-~]?[ \t]?[\"'\\]?([A-Z_][A-Z0-9_]*|eof|eot|end)\b")
 ABOUT_SECRETS = re.compile(rb"(?i)pass|pwd|secret|token|key|cred|auth|netrc|kinit|luks|login")
+# Private keys in base64; redacting again must find the same lines. What is shorter is only the end of the last line.
+BASE64_KEY = re.compile(rb"LS0tLS1CRUdJTiB[EFPQST](?:[A-Za-z0-9+/]{20,}|\*\*\*[0-9a-f]{8})[ \t\r]*\Z")
+BASE64 = re.compile(rb"[A-Za-z0-9+/]{36,}={0,2}|\*\*\*[0-9a-f]{8}")
 KEYED = re.compile(rb"(?:[ \t]|-[ \t])*(?:\"[^\"]*\"|'[^']*'|[^\s:=\"'\[\]{}]+)[ \t]*[:=](?=[ \t\r]|\Z)[ \t]*")
 MANIFEST = re.compile(
     rb"((?:[ \t]|-[ \t])*)[\"']?(apiVersion|kind|data|stringData|binaryData)[\"']?[ \t]*:[ \t]*[\"']?([^\"',\r\n]*)"
@@ -100,6 +103,16 @@ class HereSpan(Span):
         return (0, 0, True) if line.strip() == self.end else (depth_of(line), len(line), False)
 
 
+class Base64Span(Span):
+    """The further lines of a private key in base64."""
+
+    longest = 400
+
+    def has(self, text: bytes, depth: int) -> bool:
+        del depth
+        return BASE64.fullmatch(text) is not None
+
+
 def depth_of(line: bytes) -> int:
     """The indentation of a line."""
     return len(line) - len(line.lstrip(b" \t"))
@@ -110,6 +123,8 @@ def opened(line: bytes) -> "Span | None":
     here = HERE_DOCUMENT.search(line) if b"<<" in line else None
     if here and ABOUT_SECRETS.search(line):
         return HereSpan(0, here.group(1))
+    if BASE64_KEY.search(line):
+        return Base64Span()
     found = OPENING.match(line)
     if not found or not is_secret_name(found.group(2).decode("ascii")):
         return None
