@@ -166,7 +166,7 @@ def test_losses_and_gaps_in_sql(tmp_path: Path) -> None:
         (b"timed-out 0 /proc/loadavg\n", "timed-out", 0),
         (b"failed 0 /proc/loadavg\n", "failed", 0),
         (b"denied 0 /proc/loadavg\n", "denied", 0),
-        (b"truncated 0 /proc/loadavg\n", "rejected", 0),
+        (b"truncated 0 /proc/loadavg\n", "truncated", 0),
         (b"truncated 23 /proc/loadavg\n1.00 0.00 0.00 1/2 300\n", "truncated", 3),
         (b"ok 9 /proc/loadavg\nnonsense\n", "rejected", 0),
         (b"absent 0 /proc/loadavg\n", None, 0),

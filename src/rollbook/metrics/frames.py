@@ -11,7 +11,7 @@ from rollbook.metrics.metric import Part
 from rollbook.protocol.beats import shell_step
 from rollbook.protocol.frames import Frame
 from rollbook.protocol.plan import Plan
-from rollbook.protocol.readings import READABLE, parse_facts, read_frame, split_pages
+from rollbook.protocol.readings import page_texts, parse_facts, read_frame
 from rollbook.protocol.samples import Unpacker
 from rollbook.sources.base import Source
 
@@ -137,8 +137,7 @@ class HostFrames:
 
 def _parsed(source: Source, body: bytes) -> Any:
     """The facts of a sample; None if it has none."""
-    found = split_pages(body)
-    pages = {path: data.decode("utf-8", "backslashreplace") for path, status, data in found if status in READABLE}
+    pages = page_texts(body)
     try:
         return source.parse(pages) if pages else None
     except ParseError:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 from rollbook.errors import ParseError, ProtocolError
@@ -15,13 +15,26 @@ from rollbook.protocol.plan import LARGEST, Plan
 from rollbook.records.interning import intern_strings
 from rollbook.sources.base import Source
 
-__all__ = ["READABLE", "Reading", "Status", "parse_facts", "read_frame", "read_header", "split_pages"]
+__all__ = [
+    "READABLE",
+    "Page",
+    "Reading",
+    "Status",
+    "page_texts",
+    "parse_facts",
+    "read_frame",
+    "read_header",
+    "readable_pages",
+    "split_pages",
+]
 
 Status = Literal["ok", "absent", "denied", "timed-out", "truncated", "failed", "skipped"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 BY_BYTES: dict[bytes, Status] = {status.encode(): status for status in STATUSES}
 READABLE: tuple[Status, ...] = ("ok", "truncated")
 """Statuses of pages that have text."""
+Page = tuple[str, Status, bytes]
+"""Path, status and bytes of a page."""
 LONGEST_NUMBER = 15  # digits; int() raises an error for thousands of them
 LONGEST_HEAD, LONGEST_NOTE = 8192, 500
 MAX_PAGES = 1 << 18  # of a reading; a thousand disks have 20,000
@@ -58,7 +71,7 @@ class Reading:
 
     def pages(self) -> dict[str, str]:
         """The text of each page, by path; absent and unreadable pages have no entry."""
-        return _texts(self.raw)
+        return page_texts(self.raw)
 
     def parse(self) -> Any:
         """The typed facts; raises `ParseError`. Must not be called for a reading without pages."""
@@ -84,7 +97,7 @@ def read_frame(frame: Frame, plan: Plan) -> Reading:
     return Reading(source, header.phase, status, note, frame.mono, frame.wall, header.seconds, body, bool(shortage))
 
 
-def _shortage(pages: Sequence[tuple[str, Status, bytes]]) -> str:
+def _shortage(pages: Sequence[Page]) -> str:
     """The reason why a page could not be read for lack of resources, or an empty string.
 
     Only such pages are failed and have text: an agent without free descriptors knows nothing about the host.
@@ -127,9 +140,9 @@ def _inflate(data: bytes) -> bytes:
     return text
 
 
-def split_pages(body: bytes) -> list[tuple[str, Status, bytes]]:
-    """Path, status and bytes of each page: `STATUS LENGTH PATH`, a newline, and LENGTH bytes."""
-    pages: list[tuple[str, Status, bytes]] = []
+def split_pages(body: bytes) -> list[Page]:
+    """The pages of a reading: for each `STATUS LENGTH PATH`, a newline, and LENGTH bytes."""
+    pages: list[Page] = []
     at = 0
     while at < len(body):
         end = body.find(b"\n", at)
@@ -161,14 +174,22 @@ def parse_facts(reading: Reading) -> tuple[Any, str]:
 
 @functools.lru_cache(maxsize=1024)
 def _parse_cached(source: Source, raw: bytes) -> tuple[Any, str]:
-    pages = _texts(raw)
+    pages = page_texts(raw)
     try:
         return (intern_strings(source.parse(pages)) if pages else None), ""
     except ParseError as error:
         return None, str(error)
 
 
-def _texts(raw: bytes) -> dict[str, str]:
-    """Text by path. A truncated page without a complete line has no entry: it is unknown, not empty."""
-    found = [page for page in split_pages(raw) if page[1] == "ok" or (page[1] in READABLE and page[2])]
-    return {path: data.decode("utf-8", "backslashreplace") for path, _, data in found}
+def readable_pages(pages: Iterable[Page]) -> dict[str, bytes]:
+    """The bytes of pages that were read, by path.
+
+    A truncated page without a complete line has no entry: it is unknown, not empty.
+    """
+    return {path: data for path, status, data in pages if status == "ok" or (data and status in READABLE)}
+
+
+def page_texts(body: bytes) -> dict[str, str]:
+    """The text of each page of a reading that was read, by path."""
+    pages = readable_pages(split_pages(body))
+    return {path: data.decode("utf-8", "backslashreplace") for path, data in pages.items()}

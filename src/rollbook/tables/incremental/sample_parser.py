@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rollbook.errors import ParseError, ProtocolError
-from rollbook.protocol.readings import split_pages
+from rollbook.protocol.readings import Page, readable_pages, split_pages
 from rollbook.records.record import LossKind
 from rollbook.sources.base import Source
 from rollbook.tables.incremental.layout import Layout, NewShape
@@ -16,8 +16,6 @@ __all__ = ["SampleParser"]
 
 LOSSES: tuple[LossKind, ...] = ("timed-out", "truncated", "failed", "denied")
 """Statuses of pages that are losses, the most important first; absent and skipped ones are not."""
-
-Page = tuple[str, str, bytes]
 
 
 class SampleParser:
@@ -78,7 +76,7 @@ class SampleParser:
         found = split_pages(body)
         pages = {path: data for path, status, data in found if status == "ok"}
         if len(pages) != len(found):
-            pages |= {path: data for path, status, data in found if status == "truncated"}
+            pages = readable_pages(found)
             self._loss = self._worst(found, pages)
         if not pages:
             self._layout = self._lines = None
