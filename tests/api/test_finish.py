@@ -151,6 +151,18 @@ def test_killed_while_the_journal_is_removed(record: Path, beats: int, monkeypat
     assert table_rows(record / "series" / "loadavg.parquet") == beats
 
 
+def test_columns_left_out_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More names than a table may have columns are in the journal only, which is kept."""
+    monkeypatch.setattr("rollbook.tables.parquet.MAX_COLUMNS", 2)
+    script = Script(tmp_path / "raw", ["a"], ["vmstat"], started_ns=10**18)
+    script.connect()
+    script.sample(10**18, {"vmstat": {"/proc/vmstat": "nr_dirty 1\npgfault 2\npgmajfault 3\n"}})
+    script.close()
+    notes = finish(tmp_path, drop_raw=True, report=False).metadata["notes"]
+    assert "the table vmstat lacks 1 column: hosts have more names than it may hold" in notes
+    assert "raw: kept: vmstat lacks 1 column" in notes
+
+
 def test_a_record_in_progress_stays_as_it_is(tmp_path: Path) -> None:
     """Finishing is refused before anything is removed."""
     script = Script(tmp_path / "raw", ["a"], ["loadavg"])

@@ -22,6 +22,7 @@ from rollbook.adapters.argv import storable_text
 from rollbook.adapters.base import Ran
 from rollbook.api.arguments import check_arguments
 from rollbook.api.listing import record_path
+from rollbook.clean import count_text
 from rollbook.errors import RecordError, UsageError
 from rollbook.files import remove_leftovers, write_file
 from rollbook.journal.history import clock_notes
@@ -146,6 +147,8 @@ def _finish(path: Path, *, drop_raw: bool = False, report: bool = True, sign: Pa
     directory.write("cluster_info.json", cluster)
     record, notes = Record(path, json.loads(encode(document)), hosts), document["notes"]
     notes += _journal_notes(path, found)
+    for table, count in sealed.left_out.items():
+        notes.append(f"the table {table} lacks {count_text(count, 'column')}: hosts have more names than it may hold")
     if found.end_facts is False:
         notes.append("the end facts were skipped at the user's request")
     notes += clock_notes(hosts.series, hosts.clock_steps)

@@ -60,9 +60,9 @@ class Use:
 class Part:
     """One part of a table on disk: its columns in order with their SQL types.
 
-    `uses` are the columns by their names in the source; `names` maps these names to those in the file. `wide` are
-    columns with values that do not fit the type of their field. `windowed` says that a host of this table has more than
-    one window of time.
+    `uses` are the columns by their names in the source; `names` maps these names to those in the file. `left_out` are
+    columns of the source beyond the limit. `wide` are columns with values that do not fit the type of their field.
+    `windowed` says that a host of this table has more than one window of time.
     """
 
     source: str
@@ -71,6 +71,7 @@ class Part:
     columns: list[tuple[str, str]]
     uses: dict[str, Use]
     names: dict[str, str]
+    left_out: set[str]
     wide: set[str]
     windowed: bool
 
@@ -109,9 +110,11 @@ class Parts:
         blocks = self._waiting.pop(name)
         del self._values[name]
         source, uses = blocks[0].source, _uses(blocks)
+        chosen = _chosen(uses)
+        left_out = uses.keys() - chosen
         kinds = {
             name: max((block.columns[name].kind for block in blocks if name in block.columns), key=WIDTHS.index)
-            for name in _chosen(uses)
+            for name in chosen
         }
         kinds = {name: kind for name, kind in kinds.items() if kind}  # the others hold only nulls
         uses = {name: uses[name] for name in kinds}
@@ -129,7 +132,7 @@ class Parts:
         options = f"{_options(columns)}, KV_METADATA {{{pairs}}}"
         write(self._connection, _query(columns, existing, "batches"), path, options, batches=batches)
         rows = sum(len(block.ts) for block in blocks)
-        self.written.append(Part(source.name, path, rows, columns, uses, names, wide, windowed))
+        self.written.append(Part(source.name, path, rows, columns, uses, names, left_out, wide, windowed))
 
 
 def connect(config: dict[str, Any] | None = None) -> duckdb.DuckDBPyConnection:
@@ -143,21 +146,23 @@ def connect(config: dict[str, Any] | None = None) -> duckdb.DuckDBPyConnection:
 
 def join(
     connection: duckdb.DuckDBPyConnection, source: Source, parts: Sequence[Part], target: Path, *, merged: bool
-) -> None:
+) -> int:
     """Join the parts of one table, in their order, into the file `target`.
 
     A single part already is the table. Parts that lack a column, or have one in a narrower type, are rewritten; the
-    others are copied unchanged.
+    others are copied unchanged. Returns the number of columns that the table lacks, or has without the values of some
+    hosts, because there are too many.
     """
     if len(parts) == 1:
         with atomic_path(target) as temporary:
             shutil.copyfile(parts[0].path, temporary)
-        return
+        return len(parts[0].left_out)
     uses: dict[str, Use] = {}
     for part in parts:
         for name, use in part.uses.items():
             uses[name] = uses[name] + use if name in uses else use
-    names, origins = _named(source, {name: uses[name] for name in _chosen(uses)})
+    chosen = _chosen(uses)
+    names, origins = _named(source, {name: uses[name] for name in chosen})
     wide = {names[name] for part in parts for name in part.wide if name in names}
     columns = _columns(source, origins, wide, merged=merged)
     for part in parts:
@@ -168,6 +173,7 @@ def join(
     metadata = _metadata(source, origins, windowed=any(part.windowed for part in parts))
     with atomic_path(target) as temporary:
         concatenate([part.path for part in parts], temporary, metadata)
+    return len((uses.keys() - chosen).union(*(part.left_out for part in parts)))
 
 
 def about(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, tuple[str, str]]:

@@ -32,7 +32,8 @@ def reasons_to_keep(found: Survey, sealed: Sealed, path: Path) -> list[str]:
     and for every host and source the number of rows and a checksum over all values must be equal. The kernel is asked
     to drop the tables from its page cache first, so that they come from the disk where the file system supports it. A
     journal with damaged entries, with samples that could not be inflated, with samples or facts that a parser rejected,
-    or of a collector that died, is the only evidence of what is missing and is kept.
+    with more columns than a table may have, or of a collector that died, is the only evidence of what is missing and is
+    kept.
     """
     why = []
     if not found.ended:
@@ -44,6 +45,7 @@ def reasons_to_keep(found: Survey, sealed: Sealed, path: Path) -> list[str]:
     losses = [loss for sources in sealed.losses.values() for source in sources for loss in source.losses]
     if without_rows := sum(loss.samples for loss in losses if loss.kind in ONLY_IN_JOURNAL):
         why.append(f"{without_rows} samples could not be turned into rows")
+    why += [f"{table} lacks {count_text(count, 'column')}" for table, count in sealed.left_out.items()]
     if refused := sum(host.refused for host in found.hosts):
         why.append(f"facts that could not be read: {refused}")
     return why or _differences(found, path)

@@ -49,11 +49,15 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 
 @dataclasses.dataclass
 class Sealed:
-    """The result of converting a journal: rows by table, the number of beats in one sample, and losses by host."""
+    """The result of converting a journal: rows by table, the number of beats in one sample, and losses by host.
+
+    `left_out` is the number of columns that a table lacks because there are too many, by table; not every table has it.
+    """
 
     tables: dict[str, int]
     merged: int
     losses: dict[str, list[SourceLoss]]
+    left_out: dict[str, int]
 
 
 def seal(
@@ -71,7 +75,7 @@ def seal(
         raise RecordError(f"cannot write to {target}: {error.strerror}") from error
     try:
         shares = _distribute(Job(survey, [], {}, scratch, merge, incremental), processes)
-        tables: dict[str, list[Part]] = {}
+        tables, left_out = dict[str, list[Part]](), dict[str, int]()
         for share in shares:
             for part in share.parts:
                 tables.setdefault(part.source, []).append(part)
@@ -79,11 +83,13 @@ def seal(
             for source in survey.plan.sources:
                 if source.name in tables:
                     path = target / f"{source.name}.parquet"
-                    join(connection, source, tables[source.name], path, merged=merge is not None)
+                    if count := join(connection, source, tables[source.name], path, merged=merge is not None):
+                        left_out[source.name] = count
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     rows = {name: sum(part.rows for part in parts) for name, parts in tables.items()}
-    return Sealed(rows, merged, {host: losses for share in shares for host, losses in share.losses.items()})
+    losses = {host: losses for share in shares for host, losses in share.losses.items()}
+    return Sealed(rows, merged, losses, left_out)
 
 
 def merging(survey: Survey, max_samples: int) -> tuple[int, Merge | None]:
