@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import re
 import runpy
@@ -79,6 +80,15 @@ def test_invalid_metrics(changed: dict[str, Any], message: str) -> None:
     """The message names the metric and the error."""
     with pytest.raises(RollbookError, match=rf"site: {message}"):
         parts_of({"site": declared(**changed)})
+
+
+def test_weights_of_other_rows() -> None:
+    """A mean is weighted row by row, so the weight must come from the same rows."""
+    weight = declared(where={"device_name": ("sda", "sdb")})
+    metrics = {"weight": dataclasses.replace(weight, name="weight"), "site": declared(total="weight")}
+    with pytest.raises(RollbookError, match="site: weight does not come from the same rows"):
+        parts_of(metrics)
+    parts_of(metrics | {"site": declared(total="weight", where={"device_name": ("sda", "sdb")})})
 
 
 @pytest.mark.parametrize("changed", [{"negligible": 0.0}, {"formula": {}}])

@@ -40,7 +40,11 @@ KEYS: dict[str, list[dict[str, Any]]] = {
     "pressure": [{"resource": name} for name in ("cpu", "io", "memory", "irq")],
     "infiniband_counters": [{"port": name} for name in ("mlx5_0:1", "mlx5_1:1")],
     "nfs": [{"mount_point": name} for name in ("/a", "/b", "/c")],
-    "nfs_ops": [{"mount_point": at, "operation": what} for at in ("/a", "/b", "/c") for what in ("READ", "WRITE", "X")],
+    "nfs_ops": [
+        {"mount_point": at, "operation": what}
+        for at in ("/a", "/b", "/c")
+        for what in ("READ", "READ_PLUS", "WRITE", "X")
+    ],
     "lustre_stats": [
         {"file_system": "fs", "instance": at, "operation": what}
         for at in "xy"

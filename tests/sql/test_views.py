@@ -476,6 +476,19 @@ def test_nfs_bytes_of_many_mounts(record: Callable[..., Record]) -> None:
     assert rows(run, "SELECT count(DISTINCT device) FROM nfs_mounts") == [(3,)]
 
 
+def test_nfs_reads_of_two_kinds(record: Callable[..., Record]) -> None:
+    """NFS 4.2 reads with READ and READ_PLUS: requests are added, the latency is the mean of all of them."""
+    samples: Samples = []
+    for second in range(0, 30, 10):
+        page = MOUNT.format("home", 0, second, 2 * second)
+        page += f"\t   READ_PLUS: {3 * second} 0 0 0 0 0 0 {18 * second} 0\n"
+        texts = {"nfs_ops": {"/proc/self/mountstats": page}, "loadavg": {"/proc/loadavg": "1.5 0.5 0.25 1/2 3\n"}}
+        samples.append((second, texts))
+    run = record(["nfs_ops", "loadavg"], samples, interval_ns=SECOND)
+    assert rows(run, "SELECT nfs_reads, nfs_read_latency FROM rates ORDER BY ts")[1:] == [(4, 5)] * 2
+    assert rows(run, "SELECT DISTINCT device, nfs_reads FROM nfs_operations WHERE nfs_reads > 0") == [("/home", 4)]
+
+
 @pytest.fixture(scope="module")
 def shared_small(tmp_path_factory: pytest.TempPathFactory) -> Record:
     """A record with a name that a spreadsheet would run as a formula."""

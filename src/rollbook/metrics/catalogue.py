@@ -44,14 +44,15 @@ def _lustre(operation: str) -> dict[str, Any]:
     return {"formula": {"lustre_stats": "sum"}, "where": {"operation": operation}, "devices": "lustre_mounts"}
 
 
-def _nfs(operation: str, formula: str) -> dict[str, Any]:
-    return {"formula": {"nfs_ops": formula}, "where": {"operation": operation}, "devices": "nfs_operations"}
+def _nfs(operations: tuple[str, ...], formula: str) -> dict[str, Any]:
+    return {"formula": {"nfs_ops": formula}, "where": {"operation": operations}, "devices": "nfs_operations"}
 
 
 DISK: dict[str, Any] = {"devices": "disks"}
 LINK: dict[str, Any] = {"devices": "interfaces"}
 PORT: dict[str, Any] = {"devices": "ports"}
 MOUNT: dict[str, Any] = {"devices": "nfs_mounts"}
+NFS_READS, NFS_WRITES = ("READ", "READ_PLUS"), ("WRITE",)  # NFS 4.2 reads with both
 GPU: dict[str, Any] = {"devices": "gpus", "total": "mean"}
 
 METRICS = (
@@ -307,8 +308,8 @@ METRICS = (
         "nfs_read_latency",
         "NFS read latency",
         "ms",
-        "Mean time of a READ, with queueing and retries",
-        **_nfs("READ", "execute_ms / ops"),
+        "Mean time of a READ or READ_PLUS, with queueing and retries",
+        **_nfs(NFS_READS, "execute_ms / ops"),
         **LATENCY,
         total="nfs_reads",
     ),
@@ -317,12 +318,12 @@ METRICS = (
         "NFS write latency",
         "ms",
         "Mean time of a WRITE, with queueing and retries",
-        **_nfs("WRITE", "execute_ms / ops"),
+        **_nfs(NFS_WRITES, "execute_ms / ops"),
         **LATENCY,
         total="nfs_writes",
     ),
-    Metric("nfs_reads", "NFS read IOPS", "1/s", "READ requests", **_nfs("READ", "ops"), **REQUESTS),
-    Metric("nfs_writes", "NFS write IOPS", "1/s", "WRITE requests", **_nfs("WRITE", "ops"), **REQUESTS),
+    Metric("nfs_reads", "NFS read IOPS", "1/s", "READ and READ_PLUS requests", **_nfs(NFS_READS, "ops"), **REQUESTS),
+    Metric("nfs_writes", "NFS write IOPS", "1/s", "WRITE requests", **_nfs(NFS_WRITES, "ops"), **REQUESTS),
     Metric(
         "lustre_read",
         "Lustre read",

@@ -91,16 +91,18 @@ class HostMetrics:
 
     def _take(self, part: Part, table: Table, found: Any, ts: int, mono: int) -> None:
         rows = [row for row in (found if isinstance(found, list) else [found]) if _is_chosen(row, table)]
-        values: dict[str, Values] = {}
+        devices: dict[str, list[Values]] = {}
         for device, row in self._counting(table, rows):
             before, seconds = self._since(part, table, row, ts, mono)
             inputs = {name: _input(table, name, row, before, seconds) for name in table.columns}
-            known = values.setdefault(device, {})
+            known: Values = {}
+            devices.setdefault(device, []).append(known)
             for metric in table.metrics:
-                if all(getattr(row, key) == wanted for key, wanted in metric.where.items()):
+                if _is_wanted(row, metric):
                     value = metric.formulas[table.source.name].value(inputs)
                     if value is not None:
                         known[metric.name] = value
+        values = {device: _joined(table.metrics, several) for device, several in devices.items()}
         if values:
             beat, _, others = self._rows.get(part.name, (0, 0, {}))
             self._rows[part.name] = (self._beat, ts, {**(others if beat == self._beat else {}), **values})
@@ -148,9 +150,11 @@ class HostMetrics:
 
 def _is_chosen(row: Facts, table: Table) -> bool:
     """Whether any metric comes from the row."""
-    return not table.fixed or any(
-        all(getattr(row, key) == wanted for key, wanted in metric.where.items()) for metric in table.metrics
-    )
+    return not table.fixed or any(_is_wanted(row, metric) for metric in table.metrics)
+
+
+def _is_wanted(row: Facts, metric: Metric) -> bool:
+    return all(getattr(row, key) in values for key, values in metric.wanted)
 
 
 def _device(table: Table, row: Facts) -> str:
@@ -180,6 +184,14 @@ def _value(row: Facts, field: str, column: str) -> Any:
     return value.get(column) if isinstance(value, dict) else value
 
 
+def _joined(metrics: Sequence[Metric], rows: Sequence[Values]) -> Values:
+    """The values of a device from those of its rows."""
+    if len(rows) == 1:
+        return rows[0]
+    totals = {metric.name: _total(metric, rows) for metric in metrics}
+    return {name: value for name, value in totals.items() if value is not None}
+
+
 def _merged(rows: Mapping[str, Values], same: Mapping[str, str]) -> dict[str, Values]:
     """One row for each file system, however many mounts it has."""
     found: dict[str, Values] = {}
@@ -190,7 +202,7 @@ def _merged(rows: Mapping[str, Values], same: Mapping[str, str]) -> dict[str, Va
 
 
 def _total(metric: Metric, rows: Iterable[Values]) -> float | None:
-    """The value of the host from those of its devices."""
+    """One value of those of several rows: of a host from its devices, of a device from its rows."""
     known = [values for values in rows if metric.name in values]
     values = [one[metric.name] for one in known]
     if not values:

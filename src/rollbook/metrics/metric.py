@@ -26,9 +26,9 @@ class Metric:
     """One derived metric. Each is a column of the view `rates`, and a chart unless `chart` is false.
 
     `formula` has a formula for each table that the metric comes from (see `rollbook.metrics.formula`); `where` picks
-    rows by the values of key columns. A table may have a row per device: `devices` names the SQL view that shows the
-    metric per device, and `total` makes one value per host: the sum, the maximum, the mean, or, given the name of
-    another metric, the mean weighted by that metric.
+    rows by the value of key columns, or by several. A table may have a row per device: `devices` names the SQL view
+    that shows the metric per device. `total` makes one value of those of several rows, of a device and of a host: the
+    sum, the maximum, the mean, or, given the name of another metric, the mean weighted by that metric.
 
     `bad` is the direction that is bad. It decides which host is the slowest of a phase, and whether only high values
     or both high and low ones are outliers. `negligible` is the difference, in `unit`, that does not matter. Peers
@@ -44,7 +44,7 @@ class Metric:
     description: str
     formula: Mapping[str, str]
     _: dataclasses.KW_ONLY
-    where: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    where: Mapping[str, str | tuple[str, ...]] = dataclasses.field(default_factory=dict)
     devices: str = ""
     total: str = "sum"
     bad: Literal["high", "low", ""] = ""
@@ -72,6 +72,11 @@ class Metric:
     def part(self) -> str:
         """The metrics of one part are computed together: those of one view of devices, or of one table."""
         return self.devices or next(iter(self.formula))
+
+    @functools.cached_property
+    def wanted(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """The key columns of `where` with their values."""
+        return tuple((key, (one,) if isinstance(one, str) else one) for key, one in self.where.items())
 
     @functools.cached_property
     def formulas(self) -> dict[str, Formula]:
@@ -178,10 +183,15 @@ def _part(name: str, members: list[Metric]) -> Part:
         name in RESERVED or name.startswith(("host_", "counted_")) or sources.find(name.removesuffix("_rates"))
     ):
         raise RollbookError(f"metric {members[0].name}: a view cannot be called {name}")
-    weights = {metric.name for metric in members}
+    named = {metric.name: metric for metric in members}
     for metric in members:
-        if metric.total not in TOTALS and metric.total not in weights:
+        if metric.total in TOTALS:
+            continue
+        weight = named.get(metric.total)
+        if weight is None:
             raise RollbookError(f"metric {metric.name}: {metric.total} is not a metric of {name}")
+        if weight.wanted != metric.wanted or not weight.formula.keys() >= metric.formula.keys():
+            raise RollbookError(f"metric {metric.name}: {metric.total} does not come from the same rows")
     by_table: dict[str, list[Metric]] = {}
     for metric in members:
         for table in metric.formula:

@@ -152,27 +152,30 @@ def _rows(table: Table, sampled: Sampled) -> str:
     known = {name: quoted(name) for name in numbers if name in compare and compare[name].mode in VALUES}
     tops = {how.wraps for how in compare.values() if how.wraps in sampled.types}
     types = {name: kind for name, kind in sampled.types.items() if name in (*table.keys, *known, *tops)}
-    wheres = list(dict.fromkeys(tuple(metric.where.items()) for metric in table.metrics))
+    wheres = list(dict.fromkeys(metric.wanted for metric in table.metrics))
+    joins = len(wheres) > 1 or any(len(values) > 1 for _, values in wheres[0])
     chosen = " OR ".join(_condition(where) for where in wheres if where)
     relation = f"(SELECT {', '.join(['host', 'ts', 'mono', *map(quoted, types)])} FROM {quoted(table.source.name)}"  # noqa: S608 - quoted
     relation += f" WHERE {chosen})" if chosen else ")"
-    values = []
+    picked = {}
     for metric in table.metrics:
         value = metric.formulas[table.source.name].sql(known)
-        if len(wheres) > 1:
-            value = f"max({value}) FILTER (WHERE {_condition(tuple(metric.where.items()))})"
-        values.append(f"{value} AS {metric.name}")
+        picked[metric.name] = f"CASE WHEN {_condition(metric.wanted)} THEN {value} END" if joins else value
+    values = []
+    for metric in table.metrics:
+        value = picked[metric.name]
+        values.append(f"{_aggregate(metric, value, picked) if joins else value} AS {metric.name}")
     device = [f"{_device(table, sampled.types)} AS device"] if table.free else []
     rates = rates_of(relation, types, compare, sampled.step, streamed=sampled.streamed)
     query = f"SELECT {', '.join(['rates.host', 'ts', *device, *values])} FROM ({rates}) rates"  # noqa: S608 - our own names
     if table.source.name in COUNTED:
         counted, name = counted_table(table.source.name), quoted(table.free[0])
         query += f" SEMI JOIN {counted} counted ON rates.host = counted.host AND {name} = counted.device"
-    return f"{query} GROUP BY ALL" if len(wheres) > 1 else query
+    return f"{query} GROUP BY ALL" if joins else query
 
 
-def _condition(where: tuple[tuple[str, str], ...]) -> str:
-    return " AND ".join(f"{quoted(name)} = {text(value)}" for name, value in where)
+def _condition(wanted: tuple[tuple[str, tuple[str, ...]], ...]) -> str:
+    return " AND ".join(f"{quoted(name)} IN ({', '.join(map(text, values))})" for name, values in wanted)
 
 
 def _device(table: Table, types: Mapping[str, str]) -> str:
@@ -206,18 +209,19 @@ def _total(part: Part, sampled: Mapping[str, Sampled]) -> str:
         values = ", ".join(f"max({name}) AS {name}" for name in _names(part.metrics))
         rows = f"""(SELECT host, ts, coalesce(same, device) AS mount, {values}
             FROM {rows} LEFT JOIN same_mounts USING (host, device) GROUP BY ALL)"""  # noqa: S608 - our own names
-    totals = ", ".join(f"{_aggregate(metric)} AS {metric.name}" for metric in part.metrics)
+    named = {name: name for name in _names(part.metrics)}
+    totals = ", ".join(f"{_aggregate(metric, metric.name, named)} AS {metric.name}" for metric in part.metrics)
     return f"SELECT host, ts, {totals} FROM {rows} GROUP BY host, ts"  # noqa: S608 - our own names
 
 
-def _aggregate(metric: Metric) -> str:
-    name = metric.name
+def _aggregate(metric: Metric, value: str, values: Mapping[str, str]) -> str:
+    """One value of those of several rows; `values` are the expressions of all metrics, of which one is the weight."""
     if metric.total in ("sum", "max"):
-        return f"{metric.total}({name})"
+        return f"{metric.total}({value})"
     if metric.total == "mean":
-        return f"avg({name})"
-    weight = metric.total
-    return f"sum({name} * {weight}) / nullif(sum({weight}) FILTER (WHERE {name} IS NOT NULL), 0)"
+        return f"avg({value})"
+    weight = values[metric.total]
+    return f"sum({value} * {weight}) / nullif(sum({weight}) FILTER (WHERE {value} IS NOT NULL), 0)"
 
 
 def _samples(columns: Mapping[str, Mapping[str, str]]) -> str:
