@@ -395,13 +395,14 @@ def test_counted_disks() -> None:
         Block("dm-0", "dm", parents=["sda1"]),
         Block("md127", "md", parents=["nvme0n1p2"]),
         Block("vdb", "virtual"),
+        Block("sdc", "disk", counts_io=False),
         Block("nvme1n1", "disk", partitions=["nvme1n1p1"]),
         Block("nvme1c0n1", "path"),
         Block("nvme1c1n1", "path"),
         Block("zd0", "zd"),
     )
     expected = ["sda", "nvme0n1", "vdb", "mmcblk0p1", "nvme1c0n1", "nvme1c1n1", "sdz"]
-    assert counted_disks([*names, "sdz"], facts) == expected
+    assert counted_disks([*names, "sdc", "sdz"], facts) == expected
 
 
 def test_counted_interfaces() -> None:

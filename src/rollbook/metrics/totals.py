@@ -2,7 +2,8 @@
 
 Of an NVMe drive with several paths the paths count: older kernels count nothing for the drive, newer ones a request
 that failed over twice. Partitions are parts of their disks, dm and md devices use other devices, bonds, bridges and
-VLANs use their members; loop, ram and zram devices and ZFS volumes move no data of their own. The counters of an NFS
+VLANs use their members; loop, ram and zram devices and ZFS volumes move no data of their own. Disks whose I/O the
+kernel was told not to count are left out: their counters stay 0, which is not their rate. The counters of an NFS
 mount are those of its file system, which may be mounted at many places. The host's facts (`block`, `net_class`,
 `mountinfo`) say what a device is; for a device that is not in them, such as one plugged in during the run, its name
 decides. A mount that is not in them counts.
@@ -18,7 +19,7 @@ from rollbook.sources.block import Block
 from rollbook.sources.mountinfo import MountInfo
 from rollbook.sources.net_class import Interface
 
-__all__ = ["COUNTED", "MOUNTED", "counted_disks", "counted_interfaces", "same_mounts"]
+__all__ = ["COUNTED", "MOUNTED", "counted_disks", "counted_interfaces", "lowest_disks", "same_mounts"]
 
 MOUNTED = ("nfs", "nfs_ops")
 """Tables whose rows may belong to one file system that is mounted at several places and counts once."""
@@ -36,6 +37,12 @@ VIRTUAL_LINKS = (
 
 def counted_disks(names: Iterable[str], results: Sequence[HostResult]) -> list[str]:
     """The devices in a host's diskstats that count; `results` have the facts of the host."""
+    silent = {block.device for result in results for block in result.rows(Block) if block.counts_io is False}
+    return [name for name in lowest_disks(names, results) if name not in silent]
+
+
+def lowest_disks(names: Iterable[str], results: Sequence[HostResult]) -> list[str]:
+    """The devices that do not use others."""
     known: dict[str, bool] = {}
     for result in results:
         for block in result.rows(Block):

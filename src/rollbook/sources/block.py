@@ -17,7 +17,8 @@ SECTOR = 512  # the unit of `size`, independent of the device's block size
 class Block(Facts):
     """One device. I/O of a device with `parents`, and of a partition, is also counted at the underlying device.
 
-    `serial` and `wwid` are not compared: hosts that share a volume see the same values.
+    `serial` and `wwid` are not compared: hosts that share a volume see the same values. Without `counts_io` the kernel
+    counts no I/O of the device, and its counters stay 0.
     """
 
     device: Annotated[str, key()]
@@ -41,6 +42,7 @@ class Block(Facts):
     physical_block_size: Annotated[int | None, same("bytes")] = None
     write_cache: Annotated[str | None, same()] = None
     wbt_lat_usec: Annotated[int | None, same("µs")] = None
+    counts_io: Annotated[bool | None, same()] = None
     parents: Annotated[list[str], same_set()] = msgspec.field(default_factory=list)
     partitions: Annotated[list[str], same_set()] = msgspec.field(default_factory=list)
 
@@ -65,14 +67,9 @@ def interface_of(found: dict[str, str]) -> str | None:
     return "sata" if name == "sas" and found.get("device/vendor") == "ATA" else name
 
 
-def vendor_of(text: str) -> str | None:
-    """The vendor name, or None for the number that virtio gives."""
-    return None if text.startswith("0x") else text
-
-
 # Field: parser, and the files that may contain the value.
 FILES: dict[str, tuple[Callable[[str], Any], tuple[str, ...]]] = {
-    "vendor": (vendor_of, ("device/vendor",)),
+    "vendor": (lambda text: None if text.startswith("0x") else text, ("device/vendor",)),  # a number: virtio
     "model": (str, ("device/model",)),
     "firmware": (str, ("device/firmware_rev", "device/rev")),
     "serial": (str, ("device/serial", "serial")),
@@ -89,6 +86,7 @@ FILES: dict[str, tuple[Callable[[str], Any], tuple[str, ...]]] = {
     "physical_block_size": (integer, ("queue/physical_block_size",)),
     "write_cache": (str, ("queue/write_cache",)),
     "wbt_lat_usec": (integer, ("queue/wbt_lat_usec",)),
+    "counts_io": (flag, ("queue/iostats",)),
 }
 
 

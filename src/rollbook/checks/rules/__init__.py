@@ -34,6 +34,7 @@ MODULES = (
     "dimms_mixed",
     "nvme_unhealthy",
     "raid_degraded",
+    "disk_not_counted",
     "bond_member_down",
     "nfs_connections_short",
     "lustre_target_down",
