@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 import click
 from rich.console import Console
@@ -16,11 +17,12 @@ from rollbook.cli.options import Command, json_option
 from rollbook.cli.output import make_table, print_json, print_table, stderr, table_width
 from rollbook.errors import RecordError
 from rollbook.metrics.formatting import duration
-from rollbook.records.summary import RecordList, RecordSummary
+from rollbook.records.summary import RecordList, RecordSummary, State, Verdict
 
 __all__ = ["command"]
 
 HEADINGS = ("RECORD", "NAME", "TIME", "HOSTS", "VERDICT", "TAGS")
+VERDICTS, STATES = get_args(Verdict), [state for state in get_args(State) if state != "complete"]
 MAX_TEXT = 40  # characters of a command, a note or the reason of a broken record
 
 
@@ -32,8 +34,8 @@ MAX_TEXT = 40  # characters of a command, a note or the reason of a broken recor
     "--verdict",
     default="",
     metavar="VERDICT",
-    help="Only records with this verdict or state: ok, warn, fail, command-failed, unchecked, unknown; recording, "
-    "unfinished, broken; MLPerf Storage's CLOSED, OPEN or INVALID.",
+    help=f"Only records with this verdict or state: {', '.join(VERDICTS)}; {', '.join(STATES)}; "
+    "MLPerf Storage's CLOSED, OPEN or INVALID.",
 )
 @click.option("--name", default="", metavar="NAME", help="Only records with this name.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only records with this tag; may be repeated.")
