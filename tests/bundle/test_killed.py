@@ -27,7 +27,9 @@ from rollbook.bundle.request import Request
 from rollbook.bundle.summary import BundleSummary, File, ItemResult, ItemStatus, NodeResult
 from rollbook.errors import RecordError
 from rollbook.hosts import parse_hosts
+from rollbook.records.hosts import HostResult
 from rollbook.records.record import Record
+from rollbook.sources.block import Block
 from rollbook.transports.local import Local
 from tests.support.launchers import send_signal
 
@@ -130,6 +132,18 @@ def test_state_on_a_disk_that_becomes_full(tmp_path: Path, monkeypatch: pytest.M
     directory.keep(node, item=ItemResult(id=names[3], status="complete"))
     found = BundleDirectory.open(tmp_path / "x").nodes["localhost"].items
     assert list(found) == [names[0], names[2], names[3]]
+
+
+def test_rules_read_facts_of_a_killed_run(tmp_path: Path) -> None:
+    """Analysis takes over what a killed run left, the facts of its nodes as well, and resuming is still possible."""
+    directory = create_bundle(tmp_path)
+    node = directory.nodes["localhost"]
+    facts = {"block": [Block("sda", "disk", counts_io=False)]}
+    directory.keep(node, host=HostResult(name="localhost", status="complete", facts=facts))
+    found = {one.id: one.outcome for one in analyse(tmp_path / "x").rules}
+    assert found["disk-not-counted"] == "warn"
+    assert Record.open(tmp_path / "x").hosts.start[0].rows(Block) == facts["block"]
+    check_completed(tmp_path)
 
 
 @pytest.mark.parametrize("moment", range(MOMENTS))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rollbook.bundle.directory import update_summary
+from rollbook.bundle.directory import adopt_states
 from rollbook.bundle.evidence import BundleData
 from rollbook.bundle.page import write_page
 from rollbook.bundle.reading import Bundle, archive_suffix, unpack
@@ -34,7 +34,7 @@ def analyse(bundle: Path) -> Findings:
     directory = _directory(bundle)
     require_own(directory, "analyse a copy")
     if not is_signed(directory):
-        update_summary(directory)
+        adopt_states(directory)
     return apply_rules(directory)
 
 

@@ -33,7 +33,7 @@ from rollbook.records.locate import metadata_files
 from rollbook.records.reading import UNDECODABLE, read_regular, require_directory, require_own
 from rollbook.records.record import RecordHosts
 
-__all__ = ["READ", "REDACTIONS", "SUMMARY", "BundleDirectory", "NodeState", "read_summary", "update_summary"]
+__all__ = ["READ", "REDACTIONS", "SUMMARY", "BundleDirectory", "NodeState", "adopt_states", "read_summary"]
 
 KIND = "bundle"
 SUMMARY, REQUEST, STATE, REDACTIONS = "summary.json", "request.json", "state.jsonl", "redactions.json"
@@ -257,9 +257,13 @@ class BundleDirectory:
 
     def write_record(self) -> None:
         """Write the files of a snapshot, and remove what only an interrupted run needs."""
-        self.record.write_snapshot([self._host_result(node) for node in self.nodes.values()], self.began)
+        self.write_hosts()
         for node in self.nodes.values():
             (self.path / node.relative / STATE).unlink(missing_ok=True)
+
+    def write_hosts(self) -> None:
+        """Write the files of a snapshot: what is known of every node now."""
+        self.record.write_snapshot([self._host_result(node) for node in self.nodes.values()], self.began)
 
     def _host_result(self, node: NodeState) -> HostResult:
         if node.facts is not None:
@@ -328,16 +332,21 @@ class BundleDirectory:
 def read_summary(path: Path) -> BundleSummary:
     """The summary of a bundle, with what a killed run left in the files of its nodes; raises `RecordError`."""
     summary = read(path / SUMMARY, BundleSummary)
-    if summary.interrupted and any(path.glob(f"nodes/*/{STATE}")):
+    if _has_states(path, summary):
         return BundleDirectory.load(path).summary(interrupted=True)
     return summary
 
 
-def update_summary(path: Path) -> None:
-    """Write what a killed run left into the summary of this bundle; raises `RecordError`.
+def adopt_states(path: Path) -> None:
+    """Write what a killed run left of its nodes into the summary and hosts of this bundle; raises `RecordError`.
 
-    A run that is in progress is not disturbed: it writes its own summary again.
+    A run that is in progress is not disturbed: it writes its own files again.
     """
-    summary = read_summary(path)
-    if summary.interrupted:
-        write_file(path / SUMMARY, encode(summary))
+    if _has_states(path, read(path / SUMMARY, BundleSummary)):
+        directory = BundleDirectory.load(path)
+        directory.write_summary(interrupted=True)
+        directory.write_hosts()
+
+
+def _has_states(path: Path, summary: BundleSummary) -> bool:
+    return summary.interrupted and any(path.glob(f"nodes/*/{STATE}"))
