@@ -199,7 +199,7 @@ def test_hanging_commands_are_killed(hand: HandAgent) -> None:
     command = f"trap '' TERM INT HUP; echo begun; (set -m; sleep 987{mark} & wait) & sleep 987{mark}"
     sent = read(
         hand,
-        Item(id="hang", title="", commands=(command,), seconds=0.5),
+        Item(id="hang", title="", commands=(command,), seconds=3.0),
         Item(id="ok", title="", paths=("/etc/hostname",)),
         seconds=2 * SECONDS,
     )

@@ -200,7 +200,7 @@ def test_a_query_that_hangs_affects_only_itself(
     server: tuple[KubeRecord, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The item of the hanging query fails with a reason; the other one is complete."""
-    monkeypatch.setattr(kubernetes, "REQUEST_SECONDS", 2)
+    monkeypatch.setattr(kubernetes, "REQUEST_SECONDS", 6)
     server[0].hang.add("/api/v1/resourcequotas")
     items, _ = collect(tmp_path, server[1])
     assert items["kubernetes-resource-quotas"].status == "failed"  # kubectl itself ends its request
