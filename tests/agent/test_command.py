@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from rollbook.agent.command import Command
 from rollbook.protocol.command import command_order
 from rollbook.protocol.frames import Frame
 from rollbook.protocol.visit import parse_fields
 from tests.support.agents import HandAgent
 from tests.support.waits import SECONDS, is_alive, until
+
+SEQUENCE = "".join(f"{number}\n" for number in range(1, 5001)).encode()
 
 
 def run(*argv: str | bytes, seconds: float = 0.0, limit: int = 1 << 20) -> tuple[dict[str, str], bytes, bytes]:
@@ -121,3 +126,16 @@ def test_commands_end_with_the_agent(how: str) -> None:
         else:
             hand.process.send_signal(getattr(signal, how))
         until(lambda: not any(map(is_alive, pids)))
+
+
+def test_output_in_the_pipe_when_the_command_has_ended() -> None:
+    """A busy agent may find that the command has ended before it has read all of its output: nothing is lost."""
+    sent: list[tuple[bytes, bytes]] = []
+    out = SimpleNamespace(frame=lambda kind, payload: sent.append((kind, payload)))
+    agent: Any = SimpleNamespace(children=[], out=out, reader=None)
+    command = Command(agent, "0", "1000000", "sh", "-c", "seq 5000; printf err >&2")
+    os.waitid(os.P_PID, command.pid, os.WEXITED | os.WNOWAIT)
+    command.check()
+    assert b"".join(data[1:] for kind, data in sent if kind == b"O" and data[:1] == b"o") == SEQUENCE
+    assert [data for kind, data in sent if kind == b"O" and data[:1] == b"e"] == [b"eerr"]
+    assert sent[-1] == (b"X", b"status=0\ndropped=0\ntimed_out=0\n")

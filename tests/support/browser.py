@@ -148,10 +148,10 @@ def browser(width: int = 1440, height: int = 900) -> Iterator[Browser]:
     if program is None:
         raise FileNotFoundError("chromedriver, from the Debian package chromium-driver")
     with tempfile.TemporaryDirectory(prefix="rollbook-browser-") as profile:
-        driver = subprocess.Popen([program, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        driver, port = _start(program)
         connection = None
         try:
-            connection = http.client.HTTPConnection("127.0.0.1", _port(driver), timeout=2 * SECONDS)
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2 * SECONDS)
             options = {"args": [*FLAGS, f"--user-data-dir={profile}", f"--window-size={width},{height}"]}
             wanted = {
                 "browserName": "chrome",
@@ -171,13 +171,22 @@ def browser(width: int = 1440, height: int = 900) -> Iterator[Browser]:
             driver.communicate()
 
 
-def _port(driver: subprocess.Popen[str]) -> int:
-    """The port of chromedriver, from its output."""
-    assert driver.stdout is not None
-    for line in driver.stdout:
-        if "started successfully on port" in line:
-            return int(line.rstrip().rstrip(".").rpartition(" ")[2])
-    raise RuntimeError("chromedriver did not start")
+def _start(program: str) -> tuple[subprocess.Popen[str], int]:
+    """A chromedriver and its port.
+
+    It takes a port that is free for IPv4 and ends if that one is in use for IPv6, so another one is tried.
+    """
+    while True:
+        driver = subprocess.Popen([program, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert driver.stdout is not None
+        lines = []
+        for line in driver.stdout:
+            if "started successfully on port" in line:
+                return driver, int(line.rstrip().rstrip(".").rpartition(" ")[2])
+            lines.append(line)
+        driver.communicate()
+        if not any("port not available" in line for line in lines):
+            raise RuntimeError(f"chromedriver did not start: {''.join(lines)}")
 
 
 def _call(connection: http.client.HTTPConnection, method: str, path: str, body: dict[str, Any] | None = None) -> Any:

@@ -1,6 +1,7 @@
 """A command of the user: run once, its output sent as it comes."""
 
 import os
+import select
 import time
 
 from rollbook.agent.children import Child, signal
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from rollbook.agent.loop import Agent
 
 PIECE = 1 << 16  # bytes of output that are sent at once
+LARGEST_PIPE = 1 << 20  # bytes that a pipe can hold, unless root enlarged the system's limit
 # Seconds for which output is gathered: a command that prints line by line does not send a frame for each.
 GATHERED = 0.05
 FIRST_CHECK = 0.002  # seconds until the command is expected to end after it closed its output
@@ -88,6 +90,13 @@ class Command(Child):
             self.ended = self.ended or moment
             if silent or not self.fds or moment - self.ended > LINGER:
                 self.end()
+
+    def end(self, timed_out: bool = False) -> None:
+        for fd in list(self.fds):  # the agent may not have been able to read all that the command wrote
+            for _ in range(LARGEST_PIPE // PIECE):
+                if fd in self.fds and select.select([fd], [], [], 0)[0]:
+                    self.readable(fd)
+        Child.end(self, timed_out)
 
     def finished(self, timed_out: bool) -> None:
         os.close(self.life)
