@@ -302,6 +302,38 @@ def test_phases(tmp_path: Path) -> None:
     ]
 
 
+def test_phases_of_what_is_read_rarely(tmp_path: Path) -> None:
+    """A rate over several beats belongs to the phase before the mark at which it was read, not to the next one."""
+    script = Script(tmp_path / "raw", ["a"], ["nfs", "loadavg"])
+    script.connect()
+    for second in range(31):
+        texts = {"loadavg": {"/proc/loadavg": "0.5 0 0 1/2 3\n"}}
+        if second % 10 == 0 or second == 14:  # a mark reads all sources
+            page = MOUNT.format("home", 100 * (min(second, 14)), 0, 0)
+            texts["nfs"] = {"/proc/self/mountstats": page}
+        script.sample(START + second * SECOND, texts)
+    script.close()
+    _, _, hosts = derive(tmp_path)
+    hosts.phases = [_phase("read", 0, 14), _phase("idle", 14, 30)]
+    found = rows(Record(tmp_path, {}, hosts), "SELECT phase, mean, max FROM phase_stats WHERE metric = 'nfs_read'")
+    assert found == [("read", 100.0, 100.0), ("idle", 0.0, 0.0)]
+
+
+def test_hosts_have_equal_weight_in_phases(tmp_path: Path) -> None:
+    """The mean of a phase times the number of hosts is the sum of all hosts, even if one has few samples."""
+    script = Script(tmp_path / "raw", ["a", "b"], ["net_dev", "loadavg"])
+    for host, seconds in enumerate((21, 4)):
+        script.connect(host)
+        for second in range(seconds):
+            texts = {**net(eth0=second * 100 * (1 - host)), "loadavg": {"/proc/loadavg": "0.5 0 0 1/2 3\n"}}
+            script.sample(START + second * SECOND, texts, host=host)
+    script.close()
+    _, _, hosts = derive(tmp_path)
+    hosts.phases = [_phase("one", 0, 21)]
+    found = rows(Record(tmp_path, {}, hosts), "SELECT mean, hosts, max FROM phase_stats WHERE metric = 'net_rx'")
+    assert found == [(50.0, 2, 100.0)]
+
+
 @pytest.mark.parametrize("max_samples", [0, 8])
 def test_phases_end_at_their_marks(tmp_path: Path, max_samples: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Traffic in a phase counts for that phase only, even if samples are merged."""

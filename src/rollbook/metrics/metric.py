@@ -169,6 +169,11 @@ class Part:
         """Whether values hold until the next are due."""
         return any(table.is_held for table in self.tables)
 
+    @property
+    def has_rates(self) -> bool:
+        """Whether values are rates of counters: they belong to the time before the sample."""
+        return any(how.mode != "gauge" for table in self.tables for found in table.fields.values() for _, how in found)
+
 
 def parts_of(metrics: Mapping[str, Metric]) -> dict[str, Part]:
     """The parts that these metrics make, by name, in the order of the metrics; raises `RollbookError`."""

@@ -39,11 +39,11 @@ PHASE_STATS = """
     ), by_host AS (
         SELECT number, phase, metric, host, {mean} AS value FROM long GROUP BY ALL
     ), over_time AS (
-        SELECT number, phase, metric, count(*) AS samples, {mean} AS mean, quantile_cont(value, 0.5) AS p50,
+        SELECT number, phase, metric, count(*) AS samples, quantile_cont(value, 0.5) AS p50,
             quantile_cont(value, 0.95) AS p95, max(value) AS max
         FROM long GROUP BY ALL
     ), over_hosts AS (
-        SELECT number, phase, metric, count(*) AS hosts, quantile_cont(value, 0.5) AS hosts_p50,
+        SELECT number, phase, metric, count(*) AS hosts, avg(value) AS mean, quantile_cont(value, 0.5) AS hosts_p50,
             quantile_cont(value, 0.95) AS hosts_p95, min(value) AS hosts_min, max(value) AS hosts_max,
             arg_min(host, value) AS lowest, arg_max(host, value) AS highest
         FROM by_host GROUP BY ALL
@@ -187,7 +187,10 @@ def _device(table: Table, types: Mapping[str, str]) -> str:
 
 
 def _per_host(part: Part, sampled: Mapping[str, Sampled]) -> str:
-    """One row per host and beat. What is not read on every beat holds until the next sample is due."""
+    """One row per host and beat, also between two samples of what is not read on every beat.
+
+    The rate of a counter belongs to the time before its sample, a gauge to the time from it until the next is due.
+    """
     tables, names = _present(part, sampled), _names(part.metrics)
     if not tables:
         return _empty(*names)
@@ -195,10 +198,11 @@ def _per_host(part: Part, sampled: Mapping[str, Sampled]) -> str:
     if not part.is_held:
         return total
     step = max(sampled[table.source.name].step for table in tables)
-    fresh = f"epoch_ns(beats.ts) - epoch_ns(latest.ts) <= 1e9 * {HOLD} * step_of(beats.host, {step})"
-    held = ", ".join(f"CASE WHEN {fresh} THEN latest.{name} END AS {name}" for name in names)
+    side, sign = ("<=", -1) if part.has_rates else (">=", 1)
+    near = f"{sign} * (epoch_ns(beats.ts) - epoch_ns(nearest.ts)) <= 1e9 * {HOLD} * step_of(beats.host, {step})"
+    held = ", ".join(f"CASE WHEN {near} THEN nearest.{name} END AS {name}" for name in names)
     return f"""SELECT beats.host, beats.ts, {held}
-        FROM beats ASOF LEFT JOIN ({total}) latest ON beats.host = latest.host AND beats.ts >= latest.ts"""  # noqa: S608 - our own names
+        FROM beats ASOF LEFT JOIN ({total}) nearest ON beats.host = nearest.host AND beats.ts {side} nearest.ts"""  # noqa: S608 - our own names
 
 
 def _total(part: Part, sampled: Mapping[str, Sampled]) -> str:
