@@ -80,6 +80,18 @@ def corrupt(run: Record, table: str, column: str) -> None:
     path.write_bytes(content)
 
 
+def test_a_table_that_is_gone(record: Record) -> None:
+    """A table with rows whose file is missing is damaged, not empty: no rule passes without it."""
+    (record.path / "series" / "diskstats.parquet").unlink()
+    with pytest.raises(UsageError, match="the table diskstats is damaged: its file is missing"):
+        rollbook.query(record.path, "SELECT count(*) FROM diskstats")
+    with pytest.raises(UsageError, match="diskstats is damaged"):
+        rollbook.query(record.path, "SELECT max(disk_read) FROM rates")
+    assert rollbook.query(record.path, "SELECT count(*) AS n FROM loadavg") == [{"n": 360}]
+    outcomes = {rule.id: rule.outcome for rule in engine.check(RunData(record.hosts, path=record.path)).rules}
+    assert outcomes["host-outlier"] == "could-not-tell"
+
+
 @pytest.mark.parametrize("bit", [0x01, 0x80])
 @pytest.mark.parametrize("text", [b'"counter"', b"counter", b'{"', b"device_name", b"reads_completed", b"PAR1"])
 def test_flipped_bit_in_the_footer(record: Record, text: bytes, bit: int) -> None:

@@ -291,6 +291,11 @@ class Record:
             require_regular(path)
         return found
 
+    def missing_tables(self) -> set[str]:
+        """The tables that have rows according to `hosts.json`, but no file."""
+        filled = {source.source for host in self.hosts.series for source in host.sources if source.rows}
+        return filled - self.series_files().keys() - self._without
+
     def sql(self, query: str) -> DuckDBPyRelation:
         """The result of one SELECT over the record as a DuckDB relation: `.df()`, `.pl()`, `.arrow()`, `.fetchall()`.
 

@@ -91,14 +91,17 @@ def connect(
         return connection
 
     with readable(record):
+        damaged = dict.fromkeys(sorted(record.missing_tables()), "its file is missing")
         try:
-            return open_tables(record)
+            connection = open_tables(record)
         except UNREADABLE:
-            damaged = damaged_tables(record)
-            if not damaged:
+            unreadable = damaged_tables(record)
+            if not unreadable:
                 raise
-        connection = open_tables(record.without_tables(damaged))
-        replace_damaged(connection, damaged)
+            damaged |= unreadable
+            connection = open_tables(record.without_tables(unreadable))
+        if damaged:
+            replace_damaged(connection, damaged)
         return connection
 
 
