@@ -16,7 +16,8 @@ import pytest
 import rollbook
 from rollbook.comparison.model import ChangedFact, Comparison, FactChanges, Row
 from rollbook.comparison.page import CHARTS
-from rollbook.comparison.statistics import Change
+from rollbook.comparison.sides import _control_discoveries
+from rollbook.comparison.statistics import Change, Verdict
 from rollbook.comparison.text import fact_lines, fact_text, folded_rows, verdict_cell
 from rollbook.errors import UsageError
 from rollbook.report.summary import summarise
@@ -337,7 +338,8 @@ def test_negligible_differences(make: Make, compare: Rollbook, tmp_path: Path) -
     """Small differences are negligible even if the noise is unknown; percentages differ by percentage points."""
     make("old", [1.0])
     make("new", [1.0])
-    for path, mean in zip(sorted((tmp_path / "results" / "generic").iterdir()), (9.0, 6.0), strict=True):
+    make("busy", [1.0])
+    for path, mean in zip(sorted((tmp_path / "results" / "generic").iterdir()), (9.0, 6.0, 60.0), strict=True):
         (file,) = path.glob("*_metadata.json")
         metadata = json.loads(file.read_text())
         for row in metadata["phase_statistics"]:
@@ -348,6 +350,44 @@ def test_negligible_differences(make: Make, compare: Rollbook, tmp_path: Path) -
     validate(json.loads(ran.out))
     (row,) = [row for row in rollbook.compare("old", "new").rows if (row.kind, row.name) == ("metric", "cpu_busy")]
     assert verdict_cell(row.changes[0]) == "negligible (differs by less than 5 percentage points)"
+    # A further side changes nothing between the first two.
+    found = rollbook.compare("old", "new", "busy").rows
+    (row,) = [row for row in found if (row.kind, row.name) == ("metric", "cpu_busy")]
+    assert [change.verdict for change in row.changes] == ["negligible", "worse"] or row.better == ""
+    assert row.changes[0].verdict == "negligible"
+
+
+def test_runs_without_a_result(make: Make, compare: Rollbook, tmp_path: Path) -> None:
+    """A run that ended well but has no main result is not left out in silence: the limit is not kept."""
+    make("old", [1.0, 1.0, 1.0])
+    make("new", [1.0, 1.0, 1.0])
+    records = sorted((tmp_path / "results" / "generic").iterdir())
+    for path in records:
+        (file,) = path.glob("*_metadata.json")
+        metadata = json.loads(file.read_text())
+        if path != records[-1]:
+            metadata["metrics"]["read_bytes_per_second"] = 1e9
+        file.write_text(json.dumps(metadata))
+    found = rollbook.compare("old", "new")
+    ((title, count),) = found.sides[1].lacking_runs.items()
+    assert count == 1
+    assert f"{title}: 1 run of new without it" in found.notes
+    ran = compare("old", "new", "--fail-on", "slower:50%")
+    assert ran.code == 3
+    assert f"new: 1 run without {title}" in ran.err
+
+
+def test_negligible_metrics_do_not_make_others_differ() -> None:
+    """The control of false discoveries counts only metrics that may be called different."""
+
+    def row(p: float, verdict: Verdict) -> Row:
+        change = Change(change=0.1, verdict=verdict, p=p)
+        return Row(kind="metric", name="x", title="x", values=[[1.0], [2.0]], changes=[change])
+
+    rows = [row(0.02, "worse"), row(0.9, "cannot tell"), row(0.9, "cannot tell")]
+    rows += [row(0.0001, "negligible") for _ in range(5)]
+    _control_discoveries(rows, 0)
+    assert (rows[0].changes[0].verdict, rows[-1].changes[0].verdict) == ("cannot tell", "negligible")
 
 
 def test_long_commands_are_shortened() -> None:

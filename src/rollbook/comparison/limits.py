@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from rollbook.clean import count_text
 from rollbook.comparison.model import Comparison
 from rollbook.comparison.statistics import Better, Change
 
@@ -27,7 +28,7 @@ def judge(found: Comparison, limit: float) -> Judgement:
     A result breaks the limit if it is worse by more than that and its verdict is worse. Runs that are too few to test
     break it if they are worse by more than 10 %, too: a limit that single runs can never break would protect nothing.
     A result keeps the limit if its whole interval does. All others may break it, and so may a side with runs that
-    failed, and one that lacks a result.
+    failed, and one that lacks a result in some or all of its runs.
     """
     slower: list[str] = []
     unsure: list[str] = []
@@ -35,6 +36,9 @@ def judge(found: Comparison, limit: float) -> Judgement:
         if side.failed:
             unsure.append(f"{side.label}: {side.failed} of {len(side.records)} runs failed")
         unsure += [f"{side.label}: there is no {name}" for name in side.lacks]
+        unsure += [
+            f"{side.label}: {count_text(runs, 'run')} without {name}" for name, runs in side.lacking_runs.items()
+        ]
     rows = [row for row in found.rows if row.main and row.better]
     for row in rows:
         for side, change, values in zip(found.sides[1:], row.changes, row.values[1:], strict=True):

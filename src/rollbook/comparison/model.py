@@ -24,7 +24,8 @@ class SideSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One side: its label as given, the paths of its runs, and the benchmark type and the command of the first.
 
     `failed` counts the runs whose command failed or has no exit status, because the collector died. `lacks` are the
-    results of the first side that this side does not have.
+    results of the first side that this side does not have, `lacking_runs` the number of its runs without a main result
+    that others of its runs have.
     """
 
     label: str
@@ -34,6 +35,7 @@ class SideSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     command: str
     failed: int = 0
     lacks: list[str] = []
+    lacking_runs: dict[str, int] = {}
 
 
 class Row(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
-import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from rollbook.checks.text import name_list
+from rollbook.clean import count_text
 from rollbook.comparison.facts import changed_facts
 from rollbook.comparison.model import Comparison, Row, SideSummary
 from rollbook.comparison.results import Key
@@ -63,8 +64,10 @@ def compare_sides(
         changed_facts(side.label, counted[0], records, rows, at)
         for at, (side, records) in enumerate(zip(sides[1:], counted[1:], strict=True))
     ]
-    lacks = [_lacking(values[0], one) for one in values]
-    summaries = [_summary(side, missing) for side, missing in zip(sides, lacks, strict=True)]
+    summaries = [
+        msgspec.structs.replace(_summary(side), lacks=_lacking(values[0], one), lacking_runs=_lacking_runs(one))
+        for side, one in zip(sides, values, strict=True)
+    ]
     notes = _notes(sides, summaries, rows)
     return Comparison(sides=summaries, phase=phase, rows=rows, facts=facts, notes=notes)
 
@@ -94,6 +97,12 @@ def _lacking(base: Sequence[RunValues], side: Sequence[RunValues]) -> list[str]:
     return [key.title for key in wanted if key not in there]
 
 
+def _lacking_runs(side: Sequence[RunValues]) -> dict[str, int]:
+    """How many runs of a side lack a main result that others of it have."""
+    there = collections.Counter(key for run in side for key in run.numbers if key.main)
+    return {key.title: len(side) - count for key, count in there.items() if count < len(side)}
+
+
 def _require_phase(wanted: str, sides: Sequence[Sequence[Record]]) -> None:
     """Raise `UsageError` if a run lacks the phase."""
     for record in (record for records in sides for record in records):
@@ -110,30 +119,32 @@ def _keys(values: Sequence[Sequence[RunValues]]) -> list[Key]:
 def _row(key: Key, values: Sequence[Sequence[RunValues]], floor: float, history: float | None) -> Row | None:
     """The values of all runs; None for a metric that is negligible on all sides."""
     numbers = [[run.numbers[key] for run in side if key in run.numbers] for side in values]
-    changed = functools.partial(change_of, better=key.better, floor=floor, history=history)
-    worst: list[str] = []
-    if key.kind in ("metric", "host"):
-        negligible = catalogue.load()[key.name].negligible
-        low, high = min(itertools.chain(*numbers)), max(itertools.chain(*numbers))
-        if high < negligible:
-            return None
-        named = [{run.worst.get(key, "") for run in side} for side in values]
-        worst = [names.pop() if len(names) == 1 else "" for names in named] if key.kind == "host" else []
-        if high - low < negligible:
-            changed = functools.partial(_negligible, limit=negligible, unit=key.unit)
-        else:
-            changed = functools.partial(change_of, better=key.better, history=history)
+    if _is_metric(key) and max(itertools.chain(*numbers)) < catalogue.load()[key.name].negligible:
+        return None
+    named = [{run.worst.get(key, "") for run in side} for side in values] if key.kind == "host" else []
     first, *others = numbers
     return Row(
         **vars(key),
         values=numbers,
-        changes=[changed(first, side) if side else _no_value() for side in others],
-        hosts=worst,
+        changes=[_change(key, first, side, floor, history) for side in others],
+        hosts=[names.pop() if len(names) == 1 else "" for names in named],
     )
 
 
-def _no_value() -> Change:
-    return Change(change=None, verdict="cannot tell", reason="no value")
+def _is_metric(key: Key) -> bool:
+    return key.kind in ("metric", "host")
+
+
+def _change(key: Key, before: Sequence[float], after: Sequence[float], floor: float, history: float | None) -> Change:
+    """The change between two sides; of metrics, differences that do not matter are negligible."""
+    if not after:
+        return Change(change=None, verdict="cannot tell", reason="no value")
+    if not _is_metric(key):
+        return change_of(before, after, better=key.better, floor=floor, history=history)
+    limit = catalogue.load()[key.name].negligible
+    if max(*before, *after) - min(*before, *after) < limit:
+        return _negligible(before, after, limit=limit, unit=key.unit)
+    return change_of(before, after, better=key.better, history=history)
 
 
 def _negligible(before: Sequence[float], after: Sequence[float], limit: float, unit: str) -> Change:
@@ -146,7 +157,11 @@ def _negligible(before: Sequence[float], after: Sequence[float], limit: float, u
 
 def _control_discoveries(rows: Sequence[Row], at: int) -> None:
     """Among many metrics some differ by chance: keep those that pass the procedure of Benjamini and Hochberg."""
-    tested = sorted((change.p, number) for number, row in enumerate(rows) if (change := row.changes[at]).p is not None)
+    tested = sorted(
+        (change.p, number)
+        for number, row in enumerate(rows)
+        if (change := row.changes[at]).p is not None and change.verdict != "negligible"
+    )
     passed = max((rank for rank, (p, _) in enumerate(tested, 1) if p <= QUALITY * rank / len(tested)), default=0)
     for _, number in tested[passed:]:
         change = rows[number].changes[at]
@@ -154,7 +169,7 @@ def _control_discoveries(rows: Sequence[Row], at: int) -> None:
             change.verdict, change.reason = "cannot tell", f"could be chance among {len(tested)} metrics"
 
 
-def _summary(side: Side, lacks: list[str]) -> SideSummary:
+def _summary(side: Side) -> SideSummary:
     first = side.runs[0]
     return SideSummary(
         label=side.label,
@@ -163,7 +178,6 @@ def _summary(side: Side, lacks: list[str]) -> SideSummary:
         type=str(first.metadata.get("benchmark_type") or ""),
         command=str(first.metadata.get("executed_command") or ""),
         failed=sum(map(_failed, side.runs)),
-        lacks=lacks,
     )
 
 
@@ -183,6 +197,8 @@ def _notes(sides: Sequence[Side], summaries: Sequence[SideSummary], rows: Sequen
         notes += _failures(side)
         if summary.lacks:
             notes.append(f"{side.label} lacks results of {base.label}: {name_list(summary.lacks, MAX_NAMES)}")
+        for title, count in summary.lacking_runs.items():
+            notes.append(f"{title}: {count_text(count, 'run')} of {side.label} without it")
         if partial := [record for record in side.runs if not record.coverage.complete]:
             notes.append(f"{len(partial)} of {len(side.runs)} runs of {side.label} lack hosts: {_names(partial)}")
     untested = any(change.needed and change.confidence is None for row in rows for change in row.changes)
