@@ -488,8 +488,7 @@ METRICS = (
         "GPU throttled",
         "%",
         "Share of GPUs with reduced clocks, mostly because of a power or temperature limit",
-        # The lowest two bits mean that the GPU is idle, and that the user has set its clocks.
-        {"gpu": "100 * min(max(throttle_bits - 3, 0), 1)"},
+        {"gpu": "throttled_percent"},
         **GPU,
         bad="high",
         negligible=10.0,

@@ -37,7 +37,9 @@ VIRTUAL_LINKS = (
 
 def counted_disks(names: Iterable[str], results: Sequence[HostResult]) -> list[str]:
     """The devices in a host's diskstats that count; `results` have the facts of the host."""
-    silent = {block.device for result in results for block in result.rows(Block) if block.counts_io is False}
+    blocks = [block for result in results for block in result.rows(Block)]
+    counting = {block.device for block in blocks if block.counts_io}
+    silent = {block.device for block in blocks if block.counts_io is False} - counting
     return [name for name in lowest_disks(names, results) if name not in silent]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from rollbook.errors import ParseError
-from rollbook.sources.base import Facts, Order, Pages, Source, gauge, key
+from rollbook.sources.base import Facts, Order, Pages, Source, gauge, info, key
 from rollbook.sources.text import integer, lines_of, number
 
 QUERY = (
@@ -18,7 +18,10 @@ QUERY = (
 
 
 class GpuLoad(Facts):
-    """Current values of one GPU; null if the GPU does not report a value."""
+    """Current values of one GPU; null if the GPU does not report a value.
+
+    `throttled_percent` is 100 if any bit says that the GPU reduced its clocks itself: unlike bits, it has a mean.
+    """
 
     index: Annotated[int, key()]
     busy_percent: Annotated[float | None, gauge("%")] = None
@@ -28,10 +31,12 @@ class GpuLoad(Facts):
     celsius: Annotated[float | None, gauge("°C")] = None
     sm_mhz: Annotated[float | None, gauge("MHz")] = None
     memory_mhz: Annotated[float | None, gauge("MHz")] = None
-    throttle_bits: Annotated[int | None, gauge("bits")] = None
+    throttle_bits: Annotated[int | None, info()] = None
+    throttled_percent: Annotated[int | None, gauge("%")] = None
 
 
-LEVELS = GpuLoad.__struct_fields__[1:-1]
+LEVELS = GpuLoad.__struct_fields__[1:-2]
+CHOSEN = 0b11  # the GPU is idle, and the user has set its clocks
 
 
 def parse(pages: Pages) -> list[GpuLoad]:
@@ -45,7 +50,9 @@ def parse(pages: Pages) -> list[GpuLoad]:
         row = rows[integer(index)] = GpuLoad(integer(index))
         for field, word in zip(LEVELS, levels, strict=True):
             setattr(row, field, number(word) if word else None)
-        row.throttle_bits = integer(reasons, 16) if reasons else None
+        if reasons:
+            row.throttle_bits = integer(reasons, 16)
+            row.throttled_percent = 100 * (row.throttle_bits & ~CHOSEN != 0)
     return [rows[index] for index in sorted(rows)]
 
 

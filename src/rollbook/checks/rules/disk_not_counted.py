@@ -11,21 +11,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollbook.checks.run_data import RunData
+from rollbook.hosts import natural
 from rollbook.metrics.totals import lowest_disks
 from rollbook.records.findings import Finding
+from rollbook.records.hosts import HostResult
 from rollbook.sources.block import Block
 
 ID, SEVERITY, NEEDS = "disk-not-counted", "warn", (Block,)
 
 
 def check(run: RunData) -> Iterator[Finding]:
-    """Disks with `iostats` turned off, except those that use other devices."""
+    """Disks with `iostats` turned off at start or end, except those that use other devices."""
+    at_end = {host.name: _silent(host) for host in run.end if host.gave_data}
     for host in run.hosts_with_data:
-        blocks = {block.device: block for block in host.rows(Block)}
-        silent = [name for name in lowest_disks(blocks, [host]) if blocks[name].counts_io is False]
-        if silent:
+        if silent := sorted({*_silent(host), *at_end.get(host.name, ())}, key=natural):
             yield Finding(
                 message=f"{', '.join(silent)}: I/O is not counted ({host.name})",
                 hosts=[host.name],
                 evidence={"disks": silent},
             )
+
+
+def _silent(host: HostResult) -> list[str]:
+    blocks = {block.device: block for block in host.rows(Block)}
+    return [name for name in lowest_disks(blocks, [host]) if blocks[name].counts_io is False]
