@@ -319,6 +319,21 @@ def test_phases_of_what_is_read_rarely(tmp_path: Path) -> None:
     assert found == [("read", 100.0, 100.0), ("idle", 0.0, 0.0)]
 
 
+def test_a_sample_soon_after_a_beat_is_no_peak(tmp_path: Path) -> None:
+    """A counter that grows in steps has an impossible rate in the sample of a mark 2 ms after a beat."""
+    script = Script(tmp_path / "raw", ["a"], ["net_dev", "loadavg"])
+    script.connect()
+    for at in sorted([*range(11), 5.002]):
+        moved = 1000 * at if at != 5.002 else 5500
+        texts = {**net(eth0=round(moved)), "loadavg": {"/proc/loadavg": "0.5 0 0 1/2 3\n"}}
+        script.sample(START + round(at * SECOND), texts)
+    script.close()
+    _, _, hosts = derive(tmp_path)
+    hosts.phases = [_phase("one", 0, 10)]
+    found = rows(Record(tmp_path, {}, hosts), "SELECT round(mean), max FROM phase_stats WHERE metric = 'net_rx'")
+    assert found == [(1000, 1000.0)]
+
+
 def test_hosts_have_equal_weight_in_phases(tmp_path: Path) -> None:
     """The mean of a phase times the number of hosts is the sum of all hosts, even if one has few samples."""
     script = Script(tmp_path / "raw", ["a", "b"], ["net_dev", "loadavg"])

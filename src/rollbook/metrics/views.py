@@ -25,22 +25,23 @@ SAMPLE_TABLES = (*BEAT_TABLES, "stat_totals")
 ALL_CPUS = "(FROM stat WHERE cpu = 'cpu')"
 MEAN = "coalesce(sum(value * ns) / nullif(sum(ns), 0), avg(value))"
 # A sample covers the time since the one before it, and belongs to the phase that holds the middle of that time: a
-# sample taken at the edge of a phase ends it.
+# sample taken at the edge of a phase ends it. If it comes soon after a beat, a counter that grows in steps has a rate
+# that never was: such a sample counts in the mean by its time, but is no peak.
 PHASE_STATS = """
     WITH stretches AS (
         SELECT host, ts, least(epoch_ns(ts) - coalesce(epoch_ns(lag(ts) OVER beats), epoch_ns(ts)), {longest}) AS ns
         FROM beats WINDOW beats AS (PARTITION BY host ORDER BY ts)
     ), placed AS (
-        SELECT phases.number, phases.name AS phase, host, ts, ns FROM phases JOIN stretches
+        SELECT phases.number, phases.name AS phase, host, ts, ns, ns = 0 OR ns >= {shortest} AS usual FROM phases JOIN stretches
         ON epoch_ns(ts) - ns // 2 >= epoch_ns(phases.start) AND epoch_ns(ts) - ns // 2 < epoch_ns(phases."end")
     ), long AS (
-        UNPIVOT (FROM placed JOIN rates USING (host, ts)) ON COLUMNS(* EXCLUDE (number, phase, host, ts, ns))
+        UNPIVOT (FROM placed JOIN rates USING (host, ts)) ON COLUMNS(* EXCLUDE (number, phase, host, ts, ns, usual))
         INTO NAME metric VALUE value
     ), by_host AS (
         SELECT number, phase, metric, host, {mean} AS value FROM long GROUP BY ALL
     ), over_time AS (
         SELECT number, phase, metric, count(*) AS samples, quantile_cont(value, 0.5) AS p50,
-            quantile_cont(value, 0.95) AS p95, max(value) AS max
+            quantile_cont(value, 0.95) AS p95, coalesce(max(value) FILTER (WHERE usual), max(value)) AS max
         FROM long GROUP BY ALL
     ), over_hosts AS (
         SELECT number, phase, metric, count(*) AS hosts, avg(value) AS mean, quantile_cont(value, 0.5) AS hosts_p50,
@@ -91,6 +92,7 @@ def views_of(sampled: Mapping[str, Sampled], columns: Mapping[str, Mapping[str, 
     found["rates"] = _rates(sampled)
     found["phase_stats"] = PHASE_STATS.format(
         longest=round(LONGEST_STEP * beat * 1e9),
+        shortest=round(beat * 1e9 / 4),
         mean=MEAN,
         **{
             side: ", ".join(text(m.name) for m in catalogue.load().values() if m.bad == side)
