@@ -32,7 +32,8 @@ PHASE_STATS = """
         SELECT host, ts, least(epoch_ns(ts) - coalesce(epoch_ns(lag(ts) OVER beats), epoch_ns(ts)), {longest}) AS ns
         FROM beats WINDOW beats AS (PARTITION BY host ORDER BY ts)
     ), placed AS (
-        SELECT phases.number, phases.name AS phase, host, ts, ns, ns = 0 OR ns >= {shortest} AS usual FROM phases JOIN stretches
+        SELECT phases.number, phases.name AS phase, host, ts, ns, ns = 0 OR ns >= {shortest} AS usual
+        FROM phases JOIN stretches
         ON epoch_ns(ts) - ns // 2 >= epoch_ns(phases.start) AND epoch_ns(ts) - ns // 2 < epoch_ns(phases."end")
     ), long AS (
         UNPIVOT (FROM placed JOIN rates USING (host, ts)) ON COLUMNS(* EXCLUDE (number, phase, host, ts, ns, usual))
@@ -77,17 +78,20 @@ def counted_table(source: str) -> str:
     return f"counted_{source}"
 
 
-def views_of(sampled: Mapping[str, Sampled], columns: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+def views_of(
+    sampled: Mapping[str, Sampled], columns: Mapping[str, Mapping[str, str]], *, as_live: bool = False
+) -> dict[str, str]:
     """All views in the order in which they must be created.
 
-    `sampled` has the tables that the record has, `columns` the columns of these and of all other sampled sources.
+    `sampled` has the tables that the record has, `columns` the columns of these and of all other sampled sources. With
+    `as_live`, a rate is shown from its sample on, as the live view does, which does not know the next one.
     """
     beat = max((sampled[table].step for table in BEAT_TABLES if table in sampled), default=1.0)
     found = {"beats": _beats(sampled)}
     for part in catalogue.parts().values():
         if part.shows_devices:
             found[part.name] = _devices(part, sampled)
-        found[host_view(part.name)] = _per_host(part, sampled)
+        found[host_view(part.name)] = _per_host(part, sampled, lags=as_live or not part.has_rates)
     found["samples"] = _samples(columns)
     found["rates"] = _rates(sampled)
     found["phase_stats"] = PHASE_STATS.format(
@@ -188,10 +192,10 @@ def _device(table: Table, types: Mapping[str, str]) -> str:
     return " || ' ' || ".join([first, *others])
 
 
-def _per_host(part: Part, sampled: Mapping[str, Sampled]) -> str:
+def _per_host(part: Part, sampled: Mapping[str, Sampled], *, lags: bool) -> str:
     """One row per host and beat, also between two samples of what is not read on every beat.
 
-    The rate of a counter belongs to the time before its sample, a gauge to the time from it until the next is due.
+    The rate of a counter belongs to the time before its sample. A gauge `lags`: it holds until the next is due.
     """
     tables, names = _present(part, sampled), _names(part.metrics)
     if not tables:
@@ -200,7 +204,7 @@ def _per_host(part: Part, sampled: Mapping[str, Sampled]) -> str:
     if not part.is_held:
         return total
     step = max(sampled[table.source.name].step for table in tables)
-    side, sign = ("<=", -1) if part.has_rates else (">=", 1)
+    side, sign = (">=", 1) if lags else ("<=", -1)
     near = f"{sign} * (epoch_ns(beats.ts) - epoch_ns(nearest.ts)) <= 1e9 * {HOLD} * step_of(beats.host, {step})"
     held = ", ".join(f"CASE WHEN {near} THEN nearest.{name} END AS {name}" for name in names)
     return f"""SELECT beats.host, beats.ts, {held}

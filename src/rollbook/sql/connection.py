@@ -65,13 +65,14 @@ def connect(
     facts: bool = False,
     rates: bool = True,
     wanted: Collection[str] | None = None,
+    as_live: bool = False,
 ) -> duckdb.DuckDBPyConnection:
     """Open a record for SQL. Queries can read its tables and no other file but those in `output`.
 
     With `whole`, for queries over all hosts, rates are computed in one pass over each table. `facts` fills the table
     `facts`, which takes long for many hosts; without it a query of that table fails. Without `rates`, there are no
     views `<source>_rates`, which take as long to create as all others. With `wanted`, only views of these names and
-    what they need are created; tables are always there.
+    what they need are created; tables are always there. `as_live` as for `views_of`.
 
     A damaged table, and every view that needs one, fails with the reason when it is read. Raises `RecordError` if the
     record cannot be opened at all.
@@ -81,7 +82,7 @@ def connect(
         connection = duckdb.connect(config=dict(CONFIG))
         try:
             connection.execute("SET enable_progress_bar = false")  # it would be mixed into the output
-            fill(connection, record, whole=whole, facts=facts, rates=rates, wanted=wanted)
+            fill(connection, record, whole=whole, facts=facts, rates=rates, wanted=wanted, as_live=as_live)
             if output is not None:
                 connection.execute(f"SET allowed_directories = [{text(output.resolve())}]")
             restrict(connection, (path.resolve() for path in record.series_files().values()))
@@ -191,11 +192,12 @@ def fill(
     facts: bool,
     rates: bool = True,
     wanted: Collection[str] | None = None,
+    as_live: bool = False,
 ) -> None:
     """Create the tables and views of a record in the connection's current schema; raises one of `UNREADABLE`.
 
-    `facts` and `rates` as for `connect`. With `wanted`, only views of these names and what they need: most of the time
-    is spent on views.
+    `facts`, `rates` and `as_live` as for `connect`. With `wanted`, only views of these names and what they need: most
+    of the time is spent on views.
     """
     add_facts(connection, record.hosts, filled=facts)
     for macro in MACROS:
@@ -225,7 +227,7 @@ def fill(
     add_findings(connection, record.path)
     add_table(connection, "results", RESULTS, result_rows(record.metadata))
     _counted(connection, record)
-    for name, body in _needed(views_of(sampled, columns), wanted).items():
+    for name, body in _needed(views_of(sampled, columns, as_live=as_live), wanted).items():
         connection.execute(f"CREATE VIEW {quoted(name)} AS {body}")
     if foreign := {name: path for name, path in files.items() if name not in columns}:
         _add_foreign(connection, foreign, interval * max(most_beats(interval), record.hosts.merged), whole=whole)

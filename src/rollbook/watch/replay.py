@@ -39,7 +39,7 @@ class Replay:
         self._series, self._step_ns, self._speed = series, round(step * 1e9), speed
         self._merged = record.hosts.merged
         self._start = {host.name: host for host in record.hosts.start}
-        self._run, self._connection = record, store.connect(record)
+        self._run, self._connection = record, store.connect(record, as_live=True)
         self._first, self._last, self._at = 0, 0, -1
         # Merged samples have the time of their last beat: the edges of groups lie half a beat before the first.
         self._half = self._step_ns // self._merged // 2
