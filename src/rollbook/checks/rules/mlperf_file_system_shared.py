@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollbook.checks.mlperf_values import parameter_or_argument
+from rollbook.checks.mlperf_values import parameter, parameter_or_argument
 from rollbook.checks.mlperf_verdict import Validation, finding_for, require_type, round_of
 from rollbook.checks.run_data import Benchmark, RunData, read_object
 from rollbook.errors import CannotTell, NotApplicable
@@ -18,7 +18,9 @@ from rollbook.records.findings import Compared, Finding
 
 ID, SEVERITY, NEEDS = "mlperf-file-system-shared", "fail", (Benchmark,)
 EVIDENCE = "fs_separation.json"
-FILE_STORAGE = ("local_fs", "parallel_fs", "file")
+FILE_STORAGE = ("local_fs", "direct_fs", "parallel_fs", "file")
+OBJECT_STORAGE = ("s3", "s3_torch", "aistore")
+FILE_SCHEMES = ("file", "direct")  # with which libraries for object storage use a file system
 
 
 def check(run: RunData) -> Iterator[Finding | Compared]:
@@ -26,8 +28,11 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     rules = round_of(run)
     require_type(run, *rules.require(rules.separate_file_systems))
     storage = str(parameter_or_argument(run.metadata, "storage.storage_type") or FILE_STORAGE[0])
-    if storage not in FILE_STORAGE:
+    scheme = parameter(run.metadata, "storage.storage_options.uri_scheme")
+    if storage in OBJECT_STORAGE and scheme not in FILE_SCHEMES:
         raise NotApplicable(f"{storage} is object storage, which has no file system")
+    if storage not in (*FILE_STORAGE, *OBJECT_STORAGE):
+        raise CannotTell(f"storage type {storage} is unknown")
     directory = run.result_directory
     found = (read_object(directory / EVIDENCE) if directory else None) or {}
     same = found.get("same_filesystem")
