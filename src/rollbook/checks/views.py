@@ -106,9 +106,8 @@ def status_of(host: HostResult, source: str) -> str:
         return "unknown" if lost or cut else "ok"
     if reading is None:
         return "unknown"
-    # A program that ran and failed, for example because its service is off, has given its answer.
-    declined = reading.status == "failed" and catalogue.source(source).runs_program
-    return "absent" if reading.status == "absent" or declined else "unknown"
+    # A program that ran and reported an error, for example because its service is off, has given its answer.
+    return "absent" if reading.status == "absent" or reading.declined else "unknown"
 
 
 def _named_interface(row: Interface, host: HostResult) -> bool:

@@ -96,7 +96,7 @@ def _add(result: HostResult, reading: Reading) -> str | None:
         result.facts[name] = facts
     elif status == "ok":
         status = "failed"
-    result.readings[name] = ReadingStatus(status, round(reading.seconds, 6), why or reading.note)
+    result.readings[name] = ReadingStatus(status, round(reading.seconds, 6), why or reading.note, declined)
     return f"{name} {status}" if status in DEFECTS and not declined else None
 
 

@@ -49,11 +49,16 @@ class Cost(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ReadingStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How one source was read: status, time it took on the host, and why there is no fact, if so."""
+    """How one source was read: status, time it took on the host, and why there is no fact, if so.
+
+    `declined` means that a program ran and reported an error: it has nothing to show on this host. Documents of version
+    0.1 lack it, so that a failed program in them may as well have had output that could not be parsed.
+    """
 
     status: str
     seconds: float
     note: str = ""
+    declined: bool = False
 
 
 class HostResult(msgspec.Struct, omit_defaults=True, kw_only=True):
