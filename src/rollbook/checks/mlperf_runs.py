@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from rollbook.checks.mlperf_values import is_size, parameter, time_of
+from rollbook.checks.mlperf_values import is_size, parameter, seconds_between, time_of
 from rollbook.checks.mlperf_verdict import is_measured_run
 from rollbook.checks.run_data import RunData
 from rollbook.errors import CannotTell, NotApplicable
@@ -43,7 +43,7 @@ class ModelRun(msgspec.Struct, kw_only=True):
         start, end = (time_of(self.summary.get(name)) for name in ("start", "end"))
         if start is None or end is None:
             raise CannotTell(f"the run time of {self.name} is not recorded")
-        return (end - start).total_seconds()
+        return seconds_between(start, end)
 
     @property
     def files(self) -> int:

@@ -18,6 +18,7 @@ __all__ = [
     "parameter",
     "parameter_or_argument",
     "positive_integer",
+    "seconds_between",
     "table",
     "text_of",
     "time_of",
@@ -83,10 +84,16 @@ def number(value: Any, name: str) -> float:
 def time_of(value: Any) -> dt.datetime | None:
     """Return the time in an ISO text, None for anything else. The times of DLIO are local and have no zone."""
     try:
-        found = dt.datetime.fromisoformat(str(value))
+        return dt.datetime.fromisoformat(str(value))
     except ValueError:
         return None
-    return found if found.tzinfo else found.astimezone()
+
+
+def seconds_between(start: dt.datetime, end: dt.datetime) -> float:
+    """Return the seconds between two times; raises `CannotTell` if only one of them has a time zone."""
+    if (start.tzinfo is None) != (end.tzinfo is None):
+        raise CannotTell(f"only one of {start} and {end} has a time zone")
+    return (end - start).total_seconds()
 
 
 def is_size(value: Any) -> TypeGuard[int | float]:

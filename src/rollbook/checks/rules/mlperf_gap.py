@@ -13,7 +13,7 @@ import datetime as dt
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rollbook.checks.mlperf_values import time_of
+from rollbook.checks.mlperf_values import seconds_between, time_of
 from rollbook.checks.mlperf_verdict import Validation, finding_for, require_type, round_of
 from rollbook.checks.rules.mlperf_checkpoint_count import count_of
 from rollbook.checks.run_data import Benchmark, RunData, read_object
@@ -36,7 +36,12 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     wrote = _writing_run(run)
     if wrote is None:
         raise CannotTell("no run next to this one only writes checkpoints")
-    gap = (_began(run.metadata, run.summary) - _ended(*wrote)).total_seconds()
+    ended, late = _ended(*wrote)
+    gap = seconds_between(ended, _began(run.metadata, run.summary))
+    if gap > most:
+        gap -= late
+        if gap <= most:
+            raise CannotTell(f"the hosts were released up to {late:.1f} s after {ended}, the time zone is unknown")
     skew = max((abs(host.clock.offset_ns) for host in run.hosts_with_data if host.clock), default=0) / 1e9
     yield Compared("seconds between writing and reading", f"0 to {most:g}", gap)
     between = f"{gap:.1f} s between writing ({wrote[0].get('run_datetime')}) and reading"
@@ -81,14 +86,23 @@ def _began(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> dt.dateti
     return found
 
 
-def _ended(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> dt.datetime:
-    """When the hosts were free again: the end of the invocation, else of the last collection after DLIO's end."""
+def _ended(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> tuple[dt.datetime, float]:
+    """When the hosts were free again, and how many seconds later that may have been.
+
+    It is the end of the invocation, else of the last collection after DLIO's end. DLIO's times have no zone, those of
+    collections have: only the time between the first, which precedes DLIO's start, and the last collection is known.
+    """
     if end := time_of(metadata.get("invocation_end_time")):
-        return end
-    end = time_of(summary.get("end"))
-    if end is None:
+        return end, 0.0
+    start, end = (time_of(summary.get(name)) for name in ("start", "end"))
+    if start is None or end is None:
         raise CannotTell(f"invocation_end_time of {metadata.get('run_datetime')} is not recorded")
-    return max([end, *_collections(metadata)])
+    times = [*_collections(metadata)]
+    alike = [time for time in times if (time.tzinfo is None) == (end.tzinfo is None)]
+    others = [time for time in times if (time.tzinfo is None) != (end.tzinfo is None)]
+    end = max([end, *alike])
+    collecting = seconds_between(min(others), max(others)) if others else 0.0
+    return end, max(0.0, collecting - seconds_between(start, end))
 
 
 def _collections(value: Any) -> Iterator[dt.datetime]:
