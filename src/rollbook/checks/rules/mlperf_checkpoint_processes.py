@@ -31,11 +31,12 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     subset = parameter(run.metadata, "checkpoint.mode") == "subset"
     closed = f"{model.closed_processes}" + f", or {rules.subset_processes} in subset mode" * model.subset
     yield Compared("processes", closed, declared=f"{processes}{' in subset mode' * subset}")
+    wanted = model.closed_processes
     if subset:
-        if not model.subset or processes != rules.subset_processes:
-            text = f"subset mode with {processes} processes for {name}: CLOSED needs {closed}"
-            yield finding_for(Validation.INVALID, text, "num_processes", closed, processes)
-    elif processes != model.closed_processes:
-        fits = processes % model.open_multiple == 0
-        text = f"{processes} processes for {name}: CLOSED needs {closed}; OPEN a multiple of {model.open_multiple}"
+        wanted = rules.subset_processes if model.subset else 0
+    if processes != wanted:
+        # The tool itself sets subset mode for every number below that of CLOSED.
+        fits = processes % model.open_multiple == 0 and not (subset and processes >= model.closed_processes)
+        what = f"subset mode with {processes} processes" if subset else f"{processes} processes"
+        text = f"{what} for {name}: CLOSED needs {closed}; OPEN a multiple of {model.open_multiple}"
         yield finding_for(Validation.OPEN if fits else Validation.INVALID, text, "num_processes", closed, processes)
