@@ -13,7 +13,10 @@ from rollbook.sources.text import integer, number
 
 
 class Array(Facts):
-    """One array. `degraded` is null for levels without redundancy (linear, raid0)."""
+    """One array. `degraded` is null for levels without redundancy (linear, raid0).
+
+    The level `container` is that of the disks of a RAID controller (Intel VROC, DDF), which is never active itself.
+    """
 
     array: Annotated[str, key()]
     state: Annotated[str, same()]
@@ -52,6 +55,8 @@ def parse(text: str) -> list[Array]:
 
 def details(row: Array, line: str) -> None:
     """Add the values of an indented line to its array."""
+    if re.search(r" super external:\w", line, re.ASCII):  # an array in a container names it: external:/md127/0
+        row.level = "container"
     counts = re.search(r"\[(\d+)/(\d+)\] \[[U_]+\]", line, re.ASCII)
     if counts:
         row.wanted, row.working = integer(counts[1]), integer(counts[2])

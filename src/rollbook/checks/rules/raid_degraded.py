@@ -20,6 +20,8 @@ ID, SEVERITY, NEEDS = "raid-degraded", "fail", (Array,)
 def check(run: RunData) -> Iterator[Finding]:
     """Arrays that are inactive, lack devices, or have a resync, recovery or check in progress."""
     for host, array in run.each(Array):
+        if array.level == "container":
+            continue
         down = not array.state.startswith("active")
         if down or array.degraded or array.action:
             devices = f"{array.working} of {array.wanted} devices" if array.degraded else "all devices"
