@@ -12,9 +12,11 @@ from rollbook.errors import ParseError
 from rollbook.sources.base import Facts, Files, Pages, info, unique
 from rollbook.sources.text import columns_of, integer, lines_of
 
-# Container and virtual machine software gives these interfaces the same addresses on every host.
+# Interfaces with the same addresses on every host: those of container and virtual machine software, and links to a BMC
+# or DPU, which are network cards at the USB or `tmfifo_net0`.
 PRIVATE = re.compile(
     r"(cni-podman|docker|kube-ipvs|lxcbr|lxdbr|nerdctl|podman|virbr)\d+|br-[0-9a-f]{12}|docker_gwbridge|nodelocaldns"
+    r"|tmfifo_net\d+|br_tmfifo|idrac|usb\d+|en[oPps][0-9a-z]*u\d[0-9a-z]*|enx[0-9a-f]{12}"
 )
 LINK_SCOPE = 0x20
 LOOPBACK_SCOPE = 0x10
@@ -23,7 +25,8 @@ LOOPBACK_SCOPE = 0x10
 class Addresses(Facts):
     """Sorted addresses. Those in `ipv4` and `ipv6` belong to one host only.
 
-    Those in `private` may be on several hosts: link-local addresses, bridges for guests, load-balanced services.
+    Those in `private` may be on several hosts: link-local addresses, bridges for guests, links to a BMC or DPU,
+    load-balanced services.
     """
 
     ipv4: Annotated[list[str], unique()]
