@@ -19,6 +19,7 @@ NAMES = (
     "numa_node",
     "device/numa_node",
 )
+AZURE_SERIAL = "SN: 000001"  # of every drive
 OWN = ("src_addr=", "host_traddr=", "host_iface=")  # host-specific parts of a fabric address
 
 
@@ -46,11 +47,13 @@ def parse(pages: Pages) -> list[Controller]:
     for name, found in devices(pages, f"{ROOT}/"):
         transport = found.get("transport") or None
         local = transport in (None, "pcie", "apple-nvme")
-        serial, address = found.get("serial") or None, found.get("address", "")
+        serial, model, address = found.get("serial") or None, found.get("model") or None, found.get("address", "")
+        if serial in (model, AZURE_SERIAL):  # Google's emulated controllers repeat the model
+            serial = None
         rows.append(
             Controller(
                 name,
-                model=found.get("model") or None,
+                model=model,
                 firmware=found.get("firmware_rev") or None,
                 serial=serial if local else None,
                 target_serial=None if local else serial,
