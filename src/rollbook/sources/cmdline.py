@@ -12,7 +12,7 @@ from rollbook.sources.base import Facts, File, info, same
 _OWN = (
     "BOOT_IMAGE BOOTIF boot hostname ifname initrd ip iscsi_initiator iscsi_target_ip netroot nfsroot ostree "
     "rd.dm.uuid rd.iscsi.initiator rd.luks.name rd.luks.uuid rd.lvm.lv rd.lvm.vg rd.md.uuid rd.znet resume root "
-    "systemd.hostname systemd.machine_id"
+    "systemd.hostname systemd.machine_id wwid wwinit.image wwinit.runtime wwinit.system wwinit.uri"
 )
 OWN = frozenset(_OWN.split())
 
