@@ -29,11 +29,11 @@ WARNINGS = (
     "persistent memory is read-only",
 )
 RATED = 100  # percent of the rated endurance
-MARGIN = 20  # percentage points above the median of the group
+MARGIN = 20  # percentage points above the median of the drives of its kind in the group
 
 
 def check(run: RunData) -> Iterator[Finding]:
-    """Bits of the critical warning; wear beyond the rated endurance or far above the median of the group."""
+    """Bits of the critical warning; wear beyond the rated endurance or far above the median of its kind."""
     drives: dict[str, list[Health]] = {}
     for host, drive in run.each(Health):
         drives.setdefault(host.name, []).append(drive)
@@ -41,12 +41,17 @@ def check(run: RunData) -> Iterator[Finding]:
     # A drive that did not respond has no row.
     answered = {name: {drive.controller for drive in found} for name, found in drives.items()}
     unread |= {host.name for host, one in run.each(Controller) if one.controller not in answered.get(host.name, ())}
+    kinds = {(host.name, one.controller): (one.model, one.firmware) for host, one in run.each(Controller) if one.model}
     for group in run.groups:
         in_group = [(host.name, drive) for host in group.hosts for drive in drives.get(host.name, [])]
-        worn = [drive.percentage_used for _, drive in in_group if drive.percentage_used is not None]
-        median = statistics.median(worn) if worn else 0.0
+        worn: dict[tuple[str | None, ...] | None, list[int]] = {}  # by kind; None for all
         for name, drive in in_group:
-            yield from _drive(name, drive, median)
+            if drive.percentage_used is not None:
+                for kind in {kinds.get((name, drive.controller)), None}:
+                    worn.setdefault(kind, []).append(drive.percentage_used)
+        medians = {kind: statistics.median(used) for kind, used in worn.items()}
+        for name, drive in in_group:
+            yield from _drive(name, drive, medians.get(kinds.get((name, drive.controller)), 0.0))
     if unread:
         raise CannotTell(f"a drive did not respond on {fold(unread)}")
 
