@@ -42,7 +42,7 @@ class Block(Facts):
     physical_block_size: Annotated[int | None, same("bytes")] = None
     write_cache: Annotated[str | None, same()] = None
     wbt_lat_usec: Annotated[int | None, same("µs")] = None
-    counts_io: Annotated[bool | None, same()] = None
+    counts_io: Annotated[bool | None, info()] = None
     parents: Annotated[list[str], same_set()] = msgspec.field(default_factory=list)
     partitions: Annotated[list[str], same_set()] = msgspec.field(default_factory=list)
 
