@@ -1,8 +1,9 @@
 """An NFS mount has fewer connections than its nconnect option.
 
-Why: nconnect takes effect only for the first mount from a server; later mounts share its connections.
+Why: The kernel opens no further connections once one cannot be set up. Later mounts from a server share the connections
+of the first one, and show its nconnect.
 Example: nfs /data: 1 connection, nconnect=16 (node[01-32])
-Fix: Unmount all file systems of that server, then mount the one with nconnect first.
+Fix: Unmount all file systems of that server, then mount them again.
 Reference: nfs(5), nconnect
 """
 
