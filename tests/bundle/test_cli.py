@@ -298,6 +298,23 @@ def test_resuming_refuses_what_it_would_ignore(run: Run, tmp_path: Path) -> None
     assert not (tmp_path / "other").exists()
 
 
+def test_a_resumed_bundle_replaces_no_archive_and_is_not_packed_into_itself(run: Run, tmp_path: Path) -> None:
+    """Before anything is read: the directory is removed once it is packed."""
+    assert run("-w", "n1", "--item", "os").exit_code == 0
+    [path] = tmp_path.glob("results/bundle/*")
+    before = (path / "summary.json").read_bytes()
+    (tmp_path / "kept.tar.gz").write_text("an older report")
+    for archive, message in ((str(path / "case.tar.gz"), "inside the record"), ("kept.tar.gz", "is not replaced")):
+        refused = run("--resume", str(path), "-o", archive)
+        assert getattr(refused.exception, "exit_code", None) == 2
+        assert message in str(refused.exception)
+    assert (path / "summary.json").read_bytes() == before
+    assert (tmp_path / "kept.tar.gz").read_text() == "an older report"
+    assert run("--resume", str(path), "-o", "new.tar.gz").exit_code == 0
+    assert (tmp_path / "new.tar.gz").exists()
+    assert not path.exists()
+
+
 def test_the_configured_results_directory_is_the_default(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,13 +11,21 @@ from rollbook.bundle.directory import SUMMARY, BundleDirectory
 from rollbook.bundle.mark_key import forget_key
 from rollbook.bundle.obfuscate import obfuscate
 from rollbook.bundle.summary import BundleSummary
-from rollbook.errors import RecordError
+from rollbook.errors import RecordError, UsageError
 from rollbook.records.document import read
 from rollbook.records.findings import Findings
+from rollbook.records.layout import require_outside
 from rollbook.records.locate import MANIFEST
 from rollbook.records.signing import sign, signature_file
 
-__all__ = ["finish"]
+__all__ = ["finish", "require_new_archive"]
+
+
+def require_new_archive(bundle: Path, archive: Path) -> None:
+    """Raise `UsageError` for an archive that exists, or inside the bundle, whose directory is removed in the end."""
+    require_outside(bundle, archive)
+    if archive.exists():
+        raise UsageError(f"{archive} exists; it is not replaced")
 
 
 def finish(
@@ -30,8 +38,11 @@ def finish(
     """Complete and analyse a bundle; returns its path, its summary, its findings, and the reason if there are none.
 
     With `names`, host names, addresses and users are replaced, in what is returned too, and that file has the map. With
-    `archive`, the directory is packed into that file and removed. Raises `RecordError` if the bundle cannot be written.
+    `archive`, the directory is packed into that file and removed. Raises `RecordError` if the bundle cannot be written,
+    and the errors of `require_new_archive`.
     """
+    if archive is not None:
+        require_new_archive(directory.path, archive)
     directory.write_record()
     if names is not None:
         obfuscate(directory.path, names)

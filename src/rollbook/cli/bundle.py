@@ -20,6 +20,7 @@ from rollbook.bundle.collect import TIMEOUT
 from rollbook.bundle.collect import Reach as Nodes
 from rollbook.bundle.delivery import Delivery
 from rollbook.bundle.directory import BundleDirectory
+from rollbook.bundle.finish import require_new_archive
 from rollbook.bundle.kubernetes import SECONDS as KUBECTL_SECONDS
 from rollbook.bundle.reading import archive_suffix
 from rollbook.bundle.request import Request
@@ -282,6 +283,8 @@ def upload_command(bundle: Path, s3_path: str, *, per_node: bool, s3: Account, a
 
 
 def _resume(path: Path, reach: Reach, commands: Sequence[str], options: BundleOptions) -> None:
+    if options.archive is not None:
+        require_new_archive(path, options.archive)
     directory = BundleDirectory.open(path)
     request = resume_request(directory, commands)
     hosts = parse_hosts(request.nodes)
