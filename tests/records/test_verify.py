@@ -343,3 +343,23 @@ def test_command(record: Path, key: Path) -> None:
     assert result.exit_code == 1
     assert "changed    hosts.json" in result.stdout
     assert not (record / "manifest.json.sig").exists()
+
+
+def test_signing_keeps_a_signature_that_it_must_not_replace(record: Path, key: Path, tmp_path: Path) -> None:
+    """A bad one is evidence, and a key that is not allowed replaces no signature and adds none."""
+    run, signature = CliRunner().invoke, record / "manifest.json.sig"
+    signers, other = str(allowed(key, "ada@example.org")), tmp_path / "id_other"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", other], check=True)
+    not_allowed = [str(record), "--sign", str(other), "--allowed-signers", signers]
+    assert run(command, not_allowed).exit_code == 1
+    assert not signature.exists()
+    sign(record, key)
+    good = signature.read_bytes()
+    refused = run(command, not_allowed)
+    assert (refused.exit_code, "is not in" in refused.output) == (1, True)
+    assert signature.read_bytes() == good
+    assert run(command, [str(record), "--sign", str(other)]).exit_code == 0
+    assert signature.read_bytes() != good
+    signature.write_bytes(bad := good.replace(b"A", b"B"))
+    assert run(command, [str(record), "--sign", str(key)]).exit_code == 1
+    assert signature.read_bytes() == bad

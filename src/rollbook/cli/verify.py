@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import sys
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from rollbook.clean import clean, count_text
 from rollbook.cli.options import Command, InputFile, json_option
 from rollbook.cli.output import print_json, size, stderr
 from rollbook.cli.record_argument import RecordPath
-from rollbook.records.locate import locate_record
-from rollbook.records.signing import sign
+from rollbook.files import write_file
+from rollbook.records.locate import MANIFEST, locate_record
+from rollbook.records.reading import read_regular
+from rollbook.records.signing import sign, signature_file
 
 __all__ = ["command"]
 
@@ -41,14 +44,28 @@ def command(record: Path, *, allowed_signers: Path | None, key: Path | None, as_
     """
     path = locate_record(record)
     found = verify(path, None if key else allowed_signers)
-    if key and not [problem for problem in found.problems if problem.kind != "signature"]:
-        sign(path, key)
-        found = verify(path, allowed_signers)
+    if key and not found.problems:
+        found = _sign(path, key, allowed_signers)
     if as_json:
         print_json(found)
     else:
         _show(found)
     sys.exit(1 if found.problems else 0)
+
+
+def _sign(record: Path, key: Path, allowed_signers: Path | None) -> Verified:
+    """Sign a record and verify it again; a signature that is then not good is taken back."""
+    signature = signature_file(record / MANIFEST)
+    before = read_regular(signature) if signature.exists() else None
+    sign(record, key)
+    found = verify(record, allowed_signers)
+    if found.problems:
+        if before is None:
+            signature.unlink()
+        else:
+            write_file(signature, before, mode=stat.S_IMODE(signature.stat().st_mode))
+        click.echo("the new signature was not kept", err=True)
+    return found
 
 
 def _show(found: Verified) -> None:
