@@ -26,7 +26,7 @@ from rollbook.bundle.reading import Bundle
 from rollbook.bundle.s3_layout import _archives
 from rollbook.errors import AwsError, TimedOut, UsageError
 from tests.support.bundles import BundleCase, write_bundle
-from tests.support.commands import Ended, Rollbook
+from tests.support.commands import ROLLBOOK, Ended, Rollbook
 from tests.support.s3 import BUCKET, OWNER, READER, S3
 
 
@@ -65,6 +65,21 @@ def test_upload_a_bundle(run: Rollbook, s3: S3, tmp_path: Path) -> None:
         assert secret not in done.err + done.out
         assert secret.encode() not in data
     assert [path.name for path in local.parent.iterdir()] == [local.name]
+
+
+@pytest.mark.usefixtures("owner")
+def test_a_report_whose_document_nobody_reads_is_uploaded(s3: S3, tmp_path: Path) -> None:
+    """`rollbook bundle --upload … --json | true` loses the output only."""
+    argv = [*ROLLBOOK, "bundle", "--via", "local", "--item", "os", "--no-once", "--json"]
+    argv += ["--upload", f"s3://{BUCKET}/unread", "--s3-endpoint-url", s3.endpoint]
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(argv, cwd=tmp_path, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    finally:
+        os.close(writer)
+    assert done.returncode == 0, done.stderr
+    assert len(s3.keys("unread/")) == 1
 
 
 def test_existing_objects_are_not_replaced(run: Rollbook, s3: S3, tmp_path: Path) -> None:

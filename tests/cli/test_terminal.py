@@ -373,6 +373,20 @@ def test_output_that_nobody_reads(tmp_path: Path, buffered: bool) -> None:
     assert (done.returncode, "Broken pipe" in done.stderr) == (0, False)
 
 
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_reader_that_stops_early_does_not_change_the_exit_code(form: list[str]) -> None:
+    """`rollbook … | grep -q` loses output, but neither the verdict nor what the command still has to do."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    argv = [*ROLLBOOK, "exec", "--via", "local", *form, "--", "echo out; exit 3"]
+    try:
+        done = subprocess.run(argv, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    finally:
+        os.close(writer)
+    assert done.returncode == 1
+    assert "exit status 3" in done.stderr
+
+
 def test_a_child_left_behind_is_not_waited_for(tmp_path: Path) -> None:
     """It keeps our pipe open; the record is finished anyway."""
     began = time.monotonic()

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import io
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
+from rollbook.cli.streams import guard, mute
 from rollbook.errors import EXIT_CODES, ExitCode, RollbookError, UsageError
 from rollbook.version import __version__
 
@@ -77,11 +76,11 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command. A reader that stops early, as in `rollbook … | head`, is not an error."""
+        """Run a command. If it ends with the reader of stdout, as in `rollbook query … | head`, it succeeded."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            _mute(sys.stdout)
+            mute(sys.stdout)
             sys.exit(0)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -115,8 +114,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):  # the encoding may lack characters: print others in their place
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    if sys.stderr is sys.__stderr__ and isinstance(sys.stderr, io.TextIOWrapper):
-        sys.stderr = _Messages(sys.stderr)
+    sys.stdout, sys.stderr = guard(sys.stdout), guard(sys.stderr)
     try:
         code = _run()
         with contextlib.suppress(BrokenPipeError):  # as in `Commands.invoke`; the command has ended with its own code
@@ -132,31 +130,6 @@ def main() -> None:
         code = ExitCode.INTERNAL_ERROR
     _mute_failing()
     sys.exit(code)
-
-
-class _Messages(io.TextIOWrapper):
-    """stderr. If its reader is gone, messages are lost: they must neither end a command nor change its exit code."""
-
-    def __init__(self, stream: io.TextIOWrapper) -> None:
-        super().__init__(stream.buffer, stream.encoding, "replace", line_buffering=True)
-
-    def write(self, text: str) -> int:
-        """Write a text, or drop it."""
-        with self._dropping():
-            super().write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        """Write what is buffered, or drop it."""
-        with self._dropping():
-            super().flush()
-
-    @contextlib.contextmanager
-    def _dropping(self) -> Iterator[None]:
-        try:
-            yield
-        except BrokenPipeError:
-            _mute(self)
 
 
 def _open_closed() -> None:
@@ -207,9 +180,4 @@ def _mute_failing() -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        _mute(sys.stdout)
-
-
-def _mute(stream: TextIO) -> None:
-    """Discard further output to a stream."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        mute(sys.stdout)

@@ -14,6 +14,7 @@ from rollbook.cli.live import run_interruptible
 from rollbook.cli.options import OUTPUT, Number, SizeType, json_option, option
 from rollbook.cli.output import ProgressView, coverage_line, names_by, print_failures, print_json, size, stderr
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
+from rollbook.cli.streams import end_with_reader
 from rollbook.collect.execute import MAX_OUTPUT, Command, execute
 from rollbook.errors import ExitCode, UsageError
 from rollbook.hosts import Host, fold
@@ -72,7 +73,10 @@ def command(
     given = argv[0] if len(argv) == 1 else list(argv)
     what = Command(given, command_timeout, max_output)
     created = iso_now()
-    lines = LiveLines() if live else None
+    lines = None
+    if live:
+        end_with_reader()
+        lines = LiveLines()
     results, interrupted = _run(reach, what, lines)
     done = Execution(created=created, command=given, coverage=Coverage.of(results), hosts=results)
     if lines is not None:

@@ -20,6 +20,7 @@ from rollbook.cli.configuration import results_directory
 from rollbook.cli.options import OUTPUT, Command, option
 from rollbook.cli.output import print_table, stderr
 from rollbook.cli.record_argument import find
+from rollbook.cli.streams import end_with_reader
 from rollbook.errors import ExitCode, RollbookError, UsageError
 from rollbook.exports.files import safe
 from rollbook.metrics import catalogue as metrics
@@ -81,6 +82,7 @@ def command(words: tuple[str, ...], output_format: str, *, all_records: bool) ->
     """
     if len(words) > 2 or (len(words) < 2 and not all_records):
         raise UsageError("give a RECORD and one SQL statement in quotes; with --all, the record can be omitted")
+    end_with_reader()
     sql = words[-1]
     opened = _open_all(words[:-1], sql) if all_records else AllRecords(_open(words[0], sql), [])
     with opened.connection as connection:

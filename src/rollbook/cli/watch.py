@@ -16,6 +16,7 @@ from rollbook.cli.options import Number, refuse_given
 from rollbook.cli.output import print_failures, print_hosts, stderr, terminal_width
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.record_argument import RecordPath
+from rollbook.cli.streams import end_with_reader
 from rollbook.errors import UsageError
 from rollbook.records.hosts import Coverage, HostResult
 from rollbook.watch.board import Board, HostView
@@ -57,6 +58,7 @@ def command(reach: Reach, *, record: Path | None, interval: float, once: bool, s
     most unusual, Enter opens a host, space pauses, q quits. In a record, comma and full stop step one sample back and
     forward, brackets a tenth of the record, Home and End go to its start and end.
     """
+    end_with_reader()
     if record is not None:
         reach.refuse()
         refuse_given(["interval"], "a record has its own interval")
