@@ -334,6 +334,23 @@ def test_sides_can_be_given_in_every_form(make: Make, compare: Rollbook, tmp_pat
     assert compare("one").code == 2
 
 
+def test_a_directory_is_compared_completely(make: Make, real: Path, compare: Rollbook, tmp_path: Path) -> None:
+    """Unfinished records are finished first, as for a name; a broken one is an error."""
+    make("one", [1.0, 1.1])
+    results = tmp_path / "results" / "generic"
+    shutil.copytree(real / "raw", results / "20250101_000001" / "raw")
+    make("two", [2.0])
+    shutil.move(results / "20260101_000003", tmp_path / "other")
+    found = rollbook.compare("results", "other")
+    names = {Path(path).name for path in found.sides[0].records}
+    assert names == {"20250101_000001", "20260101_000001", "20260101_000002"}
+    (metadata,) = (results / "20260101_000001").glob("*_metadata.json")
+    metadata.write_text("{")
+    refused = compare("results", "other", "--fail-on", "slower:5%")
+    assert refused.code == 2
+    assert "20260101_000001 cannot be compared: " in refused.err
+
+
 def test_negligible_differences(make: Make, compare: Rollbook, tmp_path: Path) -> None:
     """Small differences are negligible even if the noise is unknown; percentages differ by percentage points."""
     make("old", [1.0])

@@ -81,17 +81,22 @@ def _runs(side: SideLike, results: Path) -> list[Record]:
 
 
 def _paths(text: str, results: Path) -> list[Path]:
-    """The records that a text means: those of a directory or a group, or a single one."""
+    """The records that a text means: those of a directory or a group, or a single one.
+
+    Records that are still being recorded are left out; raises `UsageError` for a broken one in a directory.
+    """
     if not os.path.lexists(text):
         group = find_group(text, results) if results.is_dir() else []
         return group or [find_record(text, results)]
     record = locate_record(Path(text))
     if not record.is_dir() or (record / "hosts.json").exists() or (record / "raw").exists():
         return [record]
-    members = [Path(one.path) for one in summaries(record) if one.state == "complete"]
+    members = [one for one in summaries(record) if one.state != "recording"]
     if not members:
         raise UsageError(f"{record} has no complete records")
-    return members
+    if broken := next((one for one in members if one.state == "broken"), None):
+        raise UsageError(f"{broken.path} cannot be compared: {broken.reason}")
+    return [Path(one.path) for one in members]
 
 
 def _label(side: SideLike, runs: Sequence[Record], number: int) -> str:
