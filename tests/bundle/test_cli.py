@@ -30,7 +30,12 @@ Run = Callable[..., Result]
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run `rollbook bundle` with arguments in an empty directory."""
     monkeypatch.chdir(tmp_path)
-    return lambda *arguments: CliRunner().invoke(cli, ["bundle", "--via", "local", *arguments])
+
+    def invoke(*arguments: str) -> Result:
+        reach = [] if arguments[:1] in (("analyse",), ("upload",)) else ["--via", "local"]
+        return CliRunner().invoke(cli, ["bundle", *reach, *arguments])
+
+    return invoke
 
 
 def read_summary(path: Path) -> dict[str, Any]:
@@ -75,6 +80,8 @@ def test_list_and_dry_run_collect_nothing(run: Run, tmp_path: Path) -> None:
         (["analyse", "/absent.tar.gz"], "/absent.tar.gz does not exist"),
         (["analyse", "absent"], "no record in results has a name or time"),
         (["analyse", "/etc/passwd"], "/etc/passwd is neither an issue report nor an archive of one"),
+        (["--s3-endpoint-url", "http://s", "upload", "/", "s3://b/p"], "effect: write the options after upload"),
+        (["--json", "analyse", "/"], "effect: write the options after analyse"),
         (["upload", "/etc", "s3://bucket/prefix"], "/etc is neither an issue report nor an archive of one"),
     ],
 )

@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from rollbook.cli import cli
+from rollbook.cli.bundle import command as bundle
 from rollbook.cli.check import command as check
 from rollbook.cli.reach import _repeat_hosts
 from rollbook.cli.run import command as run
@@ -25,6 +26,9 @@ from rollbook.errors import UsageError
         (run, "--hosts a b -- x --hosts c d", "--hosts a --hosts b -- x --hosts c d"),
         (run, "--hosts a fio x", "--hosts a fio x"),
         (check, "--hosts a b", "--hosts a b"),
+        (bundle, "--nodes a b --json", "--nodes a --hosts b --json"),
+        (bundle, "--nodes a b upload B s3://b/p", "--nodes a --hosts b upload B s3://b/p"),
+        (bundle, "--nodes upload b", "--nodes upload --hosts b"),
     ],
 )
 def test_words_after_hosts(command: object, given: str, parsed: str) -> None:

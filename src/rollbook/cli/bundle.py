@@ -204,6 +204,8 @@ def command(
     not complete. The bundle is also a record: check, diff and describe read it.
     """
     if context.invoked_subcommand:
+        names = {param.name or "" for param in context.command.get_params(context)}
+        refuse_given(names, f"write the options after {context.invoked_subcommand}")
         return
     if list_items:
         refuse_given({"as_json"}, "--list prints a table; --dry-run --json prints the items and what they read")

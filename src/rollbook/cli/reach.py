@@ -172,18 +172,23 @@ def _repeat_hosts(args: list[str], command: click.Command) -> list[str]:
     """Turn `--hosts a b` into `--hosts a --hosts b` where no argument can be meant instead.
 
     MLPerf Storage has this form, and so has the HyperPod collector (`--nodes a b`, `--instance-groups a b`). No
-    argument can be meant if the command has none, or before a `--` that separates them.
+    argument can be meant if the command has none, or before a `--` that separates them. The name of a subcommand ends
+    the hosts.
     """
+    subcommands = command.commands if isinstance(command, click.Group) else {}
     takes_arguments = any(isinstance(param, click.Argument) for param in command.params)
     end = args.index("--") if "--" in args else len(args)
     if takes_arguments and end == len(args):
         return args
-    found, flag = [], ""
+    found: list[str] = []
+    flag = ""
     for at, word in enumerate(args[:end]):
         if word.startswith("-"):
             flag = ""
         elif at and args[at - 1] in LIST_OPTIONS:
             flag = LIST_OPTIONS[args[at - 1]]
+        elif flag and word in subcommands:
+            return found + args[at:]
         elif flag:
             found.append(flag)
         found.append(word)
