@@ -237,6 +237,19 @@ def test_resume_failed_nodes(run: Run, tmp_path: Path) -> None:
     assert "not in this bundle: n9" in str(other.exception)
 
 
+def test_configured_hosts_are_those_of_new_bundles(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bundle is resumed with its own nodes, without those that are typed after -x."""
+    assert run("-w", "n1,n2", "--item", "os", "--python", "/bin/false").exit_code == 4
+    [path] = tmp_path.glob("results/bundle/*")
+    monkeypatch.setenv("ROLLBOOK_HOSTS", "other[1-3]")
+    monkeypatch.setenv("ROLLBOOK_EXCLUDE", "n1")
+    assert run("--resume", str(path), "-x", "n2").exit_code == 3
+    statuses = {node["node"]: node["status"] for node in read_summary(tmp_path / "results")["results"]}
+    assert statuses == {"n1": "complete", "n2": "failed"}
+    assert run("--resume", str(path)).exit_code == 0
+    assert "-x n9 excludes none" in str(run("--resume", str(path), "-x", "n9").exception)
+
+
 def test_progress_on_a_terminal(tmp_path: Path) -> None:
     """The numbers of nodes and items are shown while nodes are read."""
     shown_all = tmp_path / "shown"

@@ -290,7 +290,8 @@ def _resume(path: Path, reach: Reach, commands: Sequence[str], options: BundleOp
     directory = BundleDirectory.open(path)
     request = resume_request(directory, commands)
     hosts = parse_hosts(request.nodes)
-    chosen = {host.name for host in reach.hosts} if any(reach.named) else {host.name for host in hosts}
+    reach = reach.without_configured_hosts(request.nodes)
+    chosen = {host.name for host in reach.hosts}
     if unknown := chosen - directory.nodes.keys():
         raise UsageError(f"not in this bundle: {fold(sorted(unknown))}")
     delivery = options.check(request, resumed=True)

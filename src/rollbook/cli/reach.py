@@ -220,6 +220,13 @@ class Reach:
                 hosts = tuple(host.name for host in from_slurm(os.environ))
         return parse_hosts(hosts, files, exclude, each_excludes=self.each_excludes)
 
+    def without_configured_hosts(self, default: Sequence[str]) -> Reach:
+        """The same for the hosts that were typed, else those of `default`, without those of a typed -x."""
+        hosts, files, exclude = (
+            values if is_typed(name) else () for name, values in zip(HOST_PARAMETERS, self.named, strict=True)
+        )
+        return dataclasses.replace(self, named=(hosts if hosts or files else tuple(default), files, exclude))
+
     def refuse(self) -> None:
         """Raise `UsageError` if hosts or a transport were given to a command that reads a record."""
         context = click.get_current_context()
