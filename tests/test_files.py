@@ -15,6 +15,7 @@ from rollbook.files import (
     BY_UMASK,
     atomic_file,
     atomic_path,
+    output_path,
     remove_leftovers,
     temporary_directory,
     write_file,
@@ -85,6 +86,24 @@ def test_duckdb_writes_into_the_private_file(tmp_path: Path) -> None:
     found = (tmp_path / "t.parquet").stat()
     assert (found.st_ino, found.st_mode & 0o777) == (inode, 0o600)
     assert [path.name for path in tmp_path.iterdir()] == ["t.parquet"]
+
+
+def test_a_named_output_is_written_into_unless_it_is_a_regular_file(tmp_path: Path) -> None:
+    """Links are followed, devices stay, and a device that is full is an error."""
+    (tmp_path / "link").symlink_to("target")
+    (tmp_path / "file").write_bytes(b"old")
+    inode = (tmp_path / "file").stat().st_ino
+    for name in ("link", "file", "new"):
+        with output_path(tmp_path / name) as path:
+            write_file(path, b"content")
+        assert (tmp_path / name).read_bytes() == b"content"
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").stat().st_ino != inode
+    with (
+        pytest.raises(RecordError, match="cannot write /dev/full: No space left"),
+        output_path(Path("/dev/full")) as path,
+    ):
+        write_file(path, b"content")
 
 
 def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "PRIVATE",
     "atomic_file",
     "atomic_path",
+    "output_path",
     "remove_leftovers",
     "sync_tree",
     "temporary_directory",
@@ -81,6 +82,25 @@ def atomic_path(path: Path, *, mode: int = PRIVATE, sync: bool = True) -> Iterat
             raise
         if sync:
             _sync(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise RecordError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def output_path(path: Path) -> Iterator[Path]:
+    """Where to write a file that a user named; a link, pipe, terminal or device that is there is written into.
+
+    For those, it is a temporary file, whose content is written at the end of the block. Raises `RecordError`.
+    """
+    try:
+        is_replaced = not os.path.lexists(path) or stat.S_ISREG(path.lstat().st_mode)
+        if is_replaced:
+            yield path
+            return
+        with temporary_directory() as directory:
+            yield directory / "output"
+            with (directory / "output").open("rb") as source, path.open("wb") as target:
+                shutil.copyfileobj(source, target)
     except OSError as error:
         raise RecordError(f"cannot write {path}: {error.strerror or error}") from error
 

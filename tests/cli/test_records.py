@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import os
 import shutil
@@ -24,6 +25,7 @@ from rollbook.records.summary import RecordSummary, read_summary
 from tests.support.commands import Ended, Rollbook
 from tests.support.records import few_sources
 from tests.support.schemas import validate
+from tests.support.waits import SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +178,33 @@ def test_a_results_directory_with_one_record_is_that_record(
     expected = outcome(str(record))
     assert expected[0].code != 2, expected[0].err
     assert outcome("alone") == expected
+
+
+OUTPUTS = {
+    "report": ["report", "base-two", "-o"],
+    "check": ["check", "base-two", "--junit"],
+    "describe": ["describe", "base-two", "-o"],
+    "compare": ["compare", "base-one", "base-two", "-o"],
+    "export": ["export", "base-two", "--format", "timeseries", "-o"],
+    "snapshot": ["snapshot", "--via", "local", "--source", "uptime", "-o"],
+}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_outputs_that_are_no_regular_files(there: Path, rollbook: Rollbook, name: str) -> None:
+    """What a user names is written into if it is a link or a pipe, and not replaced."""
+    link, fifo = there / "link.json", there / "fifo.json"
+    link.symlink_to("target")
+    os.mkfifo(fifo)
+    rollbook(*OUTPUTS[name], str(link))
+    assert link.is_symlink()
+    written = (there / "target").read_bytes()
+    assert written
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        reading = threads.submit(fifo.read_bytes)
+        rollbook(*OUTPUTS[name], str(fifo))
+        assert len(reading.result(SECONDS)) > len(written) / 2
+    assert fifo.is_fifo()
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from rollbook.exports.files import FORMATS
 from rollbook.exports.files import export as export_tables
 from rollbook.exports.openmetrics import write_openmetrics
 from rollbook.exports.timeseries import write_timeseries
-from rollbook.files import BY_UMASK, PRIVATE
+from rollbook.files import BY_UMASK, PRIVATE, output_path
 from rollbook.mlperf.submission_page import write_submission_page
 from rollbook.records.layout import require_outside, update_manifest
 from rollbook.records.locate import MANIFEST
@@ -72,10 +72,11 @@ def export(
         return list(export_mlpstorage(opened, path))
     if not any(host.samples for host in opened.hosts.series):
         raise RecordError(f"{opened.path} has no samples to write")
-    if format == "timeseries":
-        write_timeseries(opened, path, mode=BY_UMASK)
-    else:
-        write_openmetrics(opened, path)
+    with output_path(path) as file:
+        if format == "timeseries":
+            write_timeseries(opened, file, mode=BY_UMASK)
+        else:
+            write_openmetrics(opened, file)
     return [path]
 
 
@@ -94,23 +95,25 @@ def write_report(record: Record | Path | str, output: Path | str | None = None) 
     if not isinstance(record, Record) and (found := check_results(record)):
         if output is None:
             raise UsageError(f"{record} is a results directory: name the file to write with -o")
-        write_submission_page(found, Path(output))
+        with output_path(Path(output)) as file:
+            write_submission_page(found, file)
         return Path(output)
     opened = _opened(record)
     own = opened.path / "report.html"
     path = own if output is None else Path(output)
-    in_place = path.resolve() == own.resolve()
-    if in_place:
+    if path.resolve() == own.resolve():
         require_own(opened.path, "write the page elsewhere")
         if is_signed(opened.path):
             raise UsageError(
                 f"{opened.path} is signed; replacing its page would invalidate the signature: write the page elsewhere"
             )
+        write(opened, own, mode=PRIVATE)
+        if (opened.path / MANIFEST).exists():
+            update_manifest(opened.path, own.name)
     else:
         require_outside(opened.path, path)
-    write(opened, path, mode=PRIVATE if in_place else BY_UMASK)
-    if in_place and (opened.path / MANIFEST).exists():
-        update_manifest(opened.path, own.name)
+        with output_path(path) as file:
+            write(opened, file, mode=BY_UMASK)
     return path
 
 

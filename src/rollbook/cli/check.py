@@ -26,7 +26,7 @@ from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.record_argument import RecordPath
 from rollbook.errors import ExitCode, UsageError
 from rollbook.exports.junit import junit_xml
-from rollbook.files import BY_UMASK, write_file
+from rollbook.files import BY_UMASK, output_path, write_file
 from rollbook.hosts import fold
 from rollbook.mlperf import rounds
 from rollbook.mlperf.submission import Submission
@@ -153,7 +153,8 @@ def command(
         refuse_given(("minimum_memory", "round_name"), "this is not a run of an MLPerf Storage benchmark")
     findings = engine.check(run, silences)
     if junit is not None:
-        write_file(junit, junit_xml(findings, fail_on, str(record or "live hosts")), mode=BY_UMASK)
+        with output_path(junit) as file:
+            write_file(file, junit_xml(findings, fail_on, str(record or "live hosts")), mode=BY_UMASK)
     if as_json:
         print_json(findings)
     else:

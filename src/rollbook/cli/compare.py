@@ -20,6 +20,7 @@ from rollbook.comparison.model import Comparison, letter_of
 from rollbook.comparison.statistics import FLOOR
 from rollbook.comparison.text import fact_lines, folded_rows, headline, row_cells
 from rollbook.errors import ExitCode, UsageError
+from rollbook.files import output_path
 
 __all__ = ["command"]
 
@@ -106,7 +107,8 @@ def command(
     if output is not None:
         from rollbook.comparison.page import write_page  # noqa: PLC0415 - most comparisons are read in the terminal
 
-        write_page(found, opened, output)
+        with output_path(output) as file:
+            write_page(found, opened, file)
         stderr().print(f"written to {output}", soft_wrap=True)
     code = 0
     if sql is not None:

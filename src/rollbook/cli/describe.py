@@ -12,7 +12,7 @@ from rollbook.clean import clean
 from rollbook.cli.options import Command, file_option
 from rollbook.cli.output import stderr
 from rollbook.cli.record_argument import RecordPath
-from rollbook.files import BY_UMASK, write_file
+from rollbook.files import BY_UMASK, output_path, write_file
 from rollbook.mlperf.describe import draft, merge_existing, text_of, to_do
 from rollbook.records.yaml import read_yaml
 
@@ -35,14 +35,15 @@ def command(record: Path, *, output: Path | None, product: Path | None) -> None:
     """
     tree = draft(run_data_of(record), run_data_of(product) if product else None)
     lines: list[str] = []
-    if output is not None and output.exists():
+    if output is not None and output.is_file():
         tree, lines = merge_existing(read_yaml(output), tree)
         output = output.with_name(f"{output.name}.new")
     text = text_of(tree, record)
     if output is None:
         click.echo(text, nl=False)
     else:
-        write_file(output, text.encode(), mode=BY_UMASK)
+        with output_path(output) as file:
+            write_file(file, text.encode(), mode=BY_UMASK)
     console = stderr()
     for line in lines:
         console.print(f"differs  {clean(line)}", soft_wrap=True)

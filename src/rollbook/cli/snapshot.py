@@ -18,7 +18,7 @@ from rollbook.cli.output import coverage_line, print_failures, print_hosts, prin
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.recording import share_option
 from rollbook.errors import ExitCode, UsageError
-from rollbook.files import BY_UMASK, write_file
+from rollbook.files import BY_UMASK, output_path, write_file
 from rollbook.protocol.plan import Plan
 from rollbook.records.cluster import HostInfo
 from rollbook.records.document import Snapshot, encode
@@ -122,7 +122,8 @@ def _must_be_writable(output: Path) -> None:
 
 def _write(output: Path, snapshot: Snapshot, now: dt.datetime, key: Path | None, *, share: bool) -> None:
     if output.suffix == ".json":
-        write_file(output, encode(snapshot), mode=BY_UMASK)
+        with output_path(output) as file:
+            write_file(file, encode(snapshot), mode=BY_UMASK)
         click.echo(f"written to {clean(output)}", err=True)
         return
     directory = RecordDirectory.create(output, "snapshot", now, share=share)
