@@ -207,6 +207,17 @@ def test_outputs_that_are_no_regular_files(there: Path, rollbook: Rollbook, name
     assert fifo.is_fifo()
 
 
+@pytest.mark.parametrize("name", [name for name in OUTPUTS if name != "snapshot"])
+def test_outputs_inside_a_record_are_refused(there: Path, rollbook: Rollbook, name: str) -> None:
+    """They could replace its files."""
+    first = next(one for one in list_records(there / "results").records if one.name == "base-two")
+    hosts = Path(first.path, "hosts.json")
+    before = hosts.read_bytes()
+    refused = rollbook(*OUTPUTS[name], str(hosts))
+    assert (refused.code, "lies inside the record" in refused.err) == (2, True), refused.err
+    assert hosts.read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("change", "verdict"),
     [({"exit_code": 0}, "ok"), ({"exit_code": 5}, "command-failed"), ({"exit_code": None}, "unknown"),

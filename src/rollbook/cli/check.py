@@ -34,6 +34,8 @@ from rollbook.mlperf.submission_page import submission_lines
 from rollbook.protocol.plan import Plan
 from rollbook.records.findings import Finding, Findings, RuleList, RuleManual, Severity
 from rollbook.records.hosts import Coverage
+from rollbook.records.layout import require_outside
+from rollbook.records.locate import locate_record
 from rollbook.records.record import RecordHosts
 from rollbook.records.yaml import read_yaml
 from rollbook.sources import catalogue
@@ -131,7 +133,7 @@ def command(
         _explain(rules, manual=explain is not None, as_json=as_json)
         return
     if record is not None:
-        reach.refuse()  # before a large directory is searched for records
+        _refuse_what_does_not_fit(record, reach, junit)
     silences = read_silences(silence, [one.id for one in all_rules()]) if silence else []
     options: dict[str, Any] = {
         "named": named_groups(groups),
@@ -163,6 +165,13 @@ def command(
         print_failures(run.start)
         stderr().print(coverage_line(coverage))
     sys.exit(ExitCode.INTERRUPTED if interrupted else _code(findings, fail_on, coverage))
+
+
+def _refuse_what_does_not_fit(record: Path, reach: Reach, junit: Path | None) -> None:
+    """Raise `UsageError` for options that a record does not allow, before a large directory is searched for records."""
+    reach.refuse()
+    if junit is not None:
+        require_outside(locate_record(record), junit)
 
 
 def _show_submission(found: Submission, fail_on: Severity, *, as_json: bool) -> NoReturn:

@@ -21,6 +21,7 @@ from rollbook.comparison.statistics import FLOOR
 from rollbook.comparison.text import fact_lines, folded_rows, headline, row_cells
 from rollbook.errors import ExitCode, UsageError
 from rollbook.files import output_path
+from rollbook.records.layout import require_outside
 
 __all__ = ["command"]
 
@@ -103,6 +104,10 @@ def command(
         raise UsageError("--json cannot be combined with --query; use --format json")
     results = results_directory()
     opened = open_sides(sides, results)
+    if output is not None:
+        for side in opened:
+            for run in side.runs:
+                require_outside(run.path, output)
     found = compare_opened(opened, results_dir=results, phase=phase, floor=floor / 100)
     if output is not None:
         from rollbook.comparison.page import write_page  # noqa: PLC0415 - most comparisons are read in the terminal

@@ -14,6 +14,8 @@ from rollbook.cli.output import stderr
 from rollbook.cli.record_argument import RecordPath
 from rollbook.files import BY_UMASK, output_path, write_file
 from rollbook.mlperf.describe import draft, merge_existing, text_of, to_do
+from rollbook.records.layout import require_outside
+from rollbook.records.locate import locate_record
 from rollbook.records.yaml import read_yaml
 
 __all__ = ["command"]
@@ -33,6 +35,9 @@ def command(record: Path, *, output: Path | None, product: Path | None) -> None:
     Clients are grouped by type, each value with its origin. Values that a person must fill in are listed on stderr.
     Exits with 1 if an existing FILE disagrees with the record.
     """
+    if output is not None:
+        for described in filter(None, (record, product)):
+            require_outside(locate_record(described), output)
     tree = draft(run_data_of(record), run_data_of(product) if product else None)
     lines: list[str] = []
     if output is not None and output.is_file():
