@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import errno
 import json
 import os
 import shutil
@@ -542,6 +543,25 @@ def _disown(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         os.chown(path, 65534, -1, follow_symlinks=False)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: 1 << 20)
+
+
+def test_a_directory_that_may_not_be_searched(there: Path, rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no configuration for us; one that is named there is an error."""
+    closed, real = there / "closed", os.stat
+
+    def stat_of(path: Any, **options: Any) -> os.stat_result:
+        if str(path).startswith(f"{closed}/"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return real(path, **options)
+
+    closed.mkdir()
+    monkeypatch.chdir(closed)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(closed))
+    monkeypatch.setattr(os, "stat", stat_of)
+    assert rollbook("hosts", "-w", "n1").out == "n1\n"
+    monkeypatch.setenv("ROLLBOOK_CONFIG", str(closed / "rollbook.toml"))
+    refused = rollbook("hosts", "-w", "n1")
+    assert (refused.code, "is not a file" in refused.err) == (2, True)
 
 
 def test_a_chosen_configuration_is_used(there: Path, rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,7 +122,7 @@ def transport_keys(*, all_plug_ins: bool = False) -> dict[str, Declared]:
 def config_files() -> Iterator[ConfigFile]:
     """The configuration files to read if they are there: the project's first, then the user's."""
     if chosen := os.environ.get(CONFIG_VARIABLE):
-        if not Path(chosen).is_file():
+        if not _is_file(chosen):
             raise UsageError(f"{chosen} (from {CONFIG_VARIABLE}) is not a file")
         yield ConfigFile(Path(chosen).absolute(), "project")
     elif (project := _project_file()) is not None:
@@ -131,8 +131,13 @@ def config_files() -> Iterator[ConfigFile]:
         base = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     except RuntimeError:  # a user without a home directory
         return
-    if (user := base / "rollbook" / FILE).is_file():
+    if _is_file(user := base / "rollbook" / FILE):
         yield ConfigFile(user, "user")
+
+
+def _is_file(path: Path | str) -> bool:
+    """Whether a file is there; not one in a directory that may not be searched."""
+    return os.path.isfile(path)  # noqa: PTH113 - `Path.is_file` raises PermissionError
 
 
 def _project_file() -> Path | None:
@@ -140,7 +145,7 @@ def _project_file() -> Path | None:
         here = Path.cwd()
     except OSError:  # the working directory was removed
         return None
-    return next((path for above in (here, *here.parents) if (path := above / FILE).is_file()), None)
+    return next((path for above in (here, *here.parents) if _is_file(path := above / FILE)), None)
 
 
 def _distrust_path(path: Path) -> str:
