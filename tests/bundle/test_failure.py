@@ -11,6 +11,8 @@ import pytest
 import rollbook
 from rollbook.api.failure import affected_hosts
 from rollbook.bundle.analysis import analyse
+from rollbook.bundle.directory import BundleDirectory
+from rollbook.errors import RecordError
 from rollbook.records.document import encode, read
 from rollbook.records.findings import Finding, Findings, RuleResult
 from rollbook.records.record import Record
@@ -34,6 +36,19 @@ def test_a_command_that_fails(tmp_path: Path) -> None:
     assert since <= run.record.hosts.started_ns < run.record.hosts.ended_ns <= until
     assert rollbook.verify(run.path).problems == []
     assert '"page":"bundle/index.html"' in (run.path / "report.html").read_text()
+
+
+def test_a_report_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has written is in the manifest, which is signed after it."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise RecordError("no space left")
+
+    monkeypatch.setattr(BundleDirectory, "write_record", fail)
+    run = rollbook.run(["sh", "-c", "exit 3"], results_dir=tmp_path, interval=0, bundle_on_failure=True, via="local")
+    assert run.bundle_error == "no space left"
+    assert list((run.path / "bundle").iterdir())
+    assert rollbook.verify(run.path).problems == []
 
 
 def test_log_findings_are_on_the_timeline(tmp_path: Path) -> None:

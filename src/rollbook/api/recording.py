@@ -210,10 +210,12 @@ class Recording:
             self.bundle = record.path / DIRECTORY
             if settings.report:
                 write_report(record, record.path / "report.html")
-            assert self._directory is not None
-            self._directory.write_manifest()
         except Exception as error:  # noqa: BLE001 - the record is complete without it
             self.bundle_error = str(error) or repr(error)
+        finally:
+            if (record.path / DIRECTORY).exists():  # a report that failed leaves files as well
+                assert self._directory is not None
+                self._directory.write_manifest()
 
     def finish_or_explain(self) -> None:
         """Write the record; if that fails, `finish_error` or `signing_error` has the reason and the journal stays."""
