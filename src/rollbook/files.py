@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from rollbook.errors import RecordError
+from rollbook.errors import RecordError, UsageError
 
 __all__ = [
     "BY_UMASK",
@@ -28,6 +28,7 @@ __all__ = [
     "atomic_path",
     "output_path",
     "remove_leftovers",
+    "require_utf8",
     "sync_tree",
     "temporary_directory",
     "write_file",
@@ -42,6 +43,14 @@ BY_UMASK = 0o666
 SUFFIX = ".part"
 TEMPORARY = "rollbook-run-"
 FRESH = 60.0  # seconds
+
+
+def require_utf8(text: str | Path, what: str) -> None:
+    """Raise `UsageError` for a text or path that is not UTF-8: neither documents nor SQL can contain it."""
+    try:
+        str(text).encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{what} is not UTF-8: {str(text)!a}") from None
 
 
 def write_file(path: Path, data: bytes, *, mode: int = PRIVATE) -> None:

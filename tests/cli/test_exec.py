@@ -188,6 +188,14 @@ def test_a_reader_that_stops_early() -> None:
     until(lambda: not is_alive(pid))
 
 
+def test_a_command_that_is_not_utf_8(run: Rollbook) -> None:
+    """It runs as it is, and the document has a replacement."""
+    done = run("--json", "--", "echo '\udcff'")
+    document = json.loads(done.out)
+    assert (done.code, document["command"]) == (0, "echo '\ufffd'")
+    assert document["hosts"][0]["stdout"] == "\\xff\n"
+
+
 def test_from_python() -> None:
     """`execute` takes a list or a shell command and returns typed results; a cancelled one kills the command."""
     done = rollbook.execute(["sh", "-c", "echo $1; exit 3", "sh", "a b"], "node[1-2]", via="local")

@@ -17,6 +17,7 @@ import pytest
 import rollbook
 from rollbook.api import listing
 from rollbook.api.listing import find_record, list_records
+from rollbook.api.outputs import query as rollbook_query
 from rollbook.cli import configuration
 from rollbook.errors import UsageError
 from rollbook.journal.entries import RUN, pack_entry
@@ -217,6 +218,42 @@ def test_outputs_inside_a_record_are_refused(there: Path, rollbook: Rollbook, na
     refused = rollbook(*OUTPUTS[name], str(hosts))
     assert (refused.code, "lies inside the record" in refused.err) == (2, True), refused.err
     assert hosts.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["export", "base-two", "-o", "out\udcff"],
+        ["snapshot", "--via", "local", "-o", "out\udcff"],
+        ["bundle", "--via", "local", "--item", "os", "-o", "out\udcff"],
+        ["bundle", "--via", "local", "--item", "os", "-o", "out\udcff.tar.gz"],
+        ["bundle", "--via", "local", "--item", "os", "--command", "echo \udcff"],
+        ["query", "base-two", "SELECT '\udcff'"],
+        ["query", "--all", "SELECT '\udcff'"],
+        ["compare", "base-one", "base-two", "--query", "SELECT '\udcff'"],
+        ["run", "--results-dir", "out\udcff", "--", "touch", "out"],
+    ],
+)
+def test_arguments_that_are_not_utf_8(there: Path, rollbook: Rollbook, argv: list[str]) -> None:
+    """Neither documents nor SQL can contain them: they are refused before anything is done."""
+    refused = rollbook(*argv)
+    assert (refused.code, "is not UTF-8: " in refused.err) == (2, True), refused.err
+    assert not [path for path in there.iterdir() if path.name.startswith("out")]
+    if argv[0] == "query":
+        with pytest.raises(UsageError, match="not UTF-8"):
+            rollbook_query(find_record("base-two"), argv[-1])
+
+
+def test_documents_with_paths_that_are_not_utf_8(
+    there: Path, rollbook: Rollbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have a replacement."""
+    odd = there / "odd\udcff"
+    (there / "results").rename(odd)
+    assert json.loads(rollbook("list", str(odd), "--json").out)["results_dir"] == str(there / "odd\ufffd")
+    monkeypatch.setenv("ROLLBOOK_RESULTS_DIR", str(odd))
+    values = json.loads(rollbook("config", "--json").out)["values"]
+    assert values["results_dir"] == {"value": str(there / "odd\ufffd"), "origin": "ROLLBOOK_RESULTS_DIR"}
 
 
 @pytest.mark.parametrize(

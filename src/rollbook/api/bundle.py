@@ -32,6 +32,7 @@ from rollbook.bundle.reading import archive_suffix
 from rollbook.bundle.request import Limits, Request
 from rollbook.bundle.summary import BundleSummary, Window
 from rollbook.errors import UsageError
+from rollbook.files import require_utf8
 from rollbook.hosts import Host
 from rollbook.records.findings import Findings
 from rollbook.records.signing import try_key
@@ -126,15 +127,20 @@ def make_request(
         raise UsageError("the time window is empty: --since is not before --until")
     known: list[Item] = [*catalogue(), *(item for file in item_files for item in load(file))]
     chosen = select(known, ids=items, tags=tags, skip=skip)
-    more = [command_item(number, command) for number, command in enumerate(commands, 1)]
-    ordered = sorted([*chosen, *more], key=lambda item: item.priority)
+    ordered = sorted([*chosen, *_command_items(commands)], key=lambda item: item.priority)
     names = [f"{host.user}@{host.name}" if host.user else host.name for host in hosts]
     return Request(nodes=names, items=ordered, window=window, limits=limits or Limits())
 
 
+def _command_items(commands: Sequence[str]) -> list[Item]:
+    for command in commands:
+        require_utf8(command, "a command")
+    return [command_item(number, command) for number, command in enumerate(commands, 1)]
+
+
 def resume_request(directory: BundleDirectory, commands: Sequence[str] = ()) -> Request:
     """The request of a bundle with its commands; those that contained secrets must be given again (`UsageError`)."""
-    given = {item.id: item for item in (command_item(number, text) for number, text in enumerate(commands, 1))}
+    given = {item.id: item for item in _command_items(commands)}
     items = [given.get(item.id, item) for item in directory.request.items]
     masked = [item.id for item in items if item not in catalogue() and MASK in "".join(map(str, item.commands))]
     if masked:
@@ -186,6 +192,7 @@ async def take_bundle_async(hosts: str | Sequence[str] = (), **options: Unpack[B
         limits=options.get("limits"),
     )
     output, key = Path(options.get("output", "results")), options.get("sign")
+    require_utf8(output, "the path of the output")
     require_packer(output)
     if key is not None:
         try_key(Path(key))

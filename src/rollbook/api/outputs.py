@@ -17,7 +17,7 @@ from rollbook.exports.files import FORMATS
 from rollbook.exports.files import export as export_tables
 from rollbook.exports.openmetrics import write_openmetrics
 from rollbook.exports.timeseries import write_timeseries
-from rollbook.files import BY_UMASK, PRIVATE, output_path
+from rollbook.files import BY_UMASK, PRIVATE, output_path, require_utf8
 from rollbook.mlperf.submission_page import write_submission_page
 from rollbook.records.layout import require_outside, update_manifest
 from rollbook.records.locate import MANIFEST
@@ -38,6 +38,7 @@ def query(record: Record | Path | str, sql: str) -> list[dict[str, Any]]:
 
     Columns must have different names. Raises `UsageError` for SQL that cannot be run; warns if a table was changed.
     """
+    require_utf8(sql, "the SQL")
     opened = _opened(record)
     with store.connect(opened, facts=store.wants_facts(sql)) as connection:
         if changed := changed_tables(connection, opened, sql):
@@ -59,6 +60,7 @@ def export(
     and results). Nothing is written into the record itself.
     """
     opened, path = _opened(record), Path(output)
+    require_utf8(path.absolute(), "the path of the output")
     require_outside(opened.path, path)
     if format in FORMATS:
         return export_tables(opened, format, path, as_list(tables))

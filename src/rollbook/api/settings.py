@@ -19,6 +19,7 @@ import msgspec
 from rollbook import times
 from rollbook.api.options import TransportOptions, as_list, check_fanout, hosts_of, transport_keywords
 from rollbook.errors import UsageError
+from rollbook.files import require_utf8
 from rollbook.hosts import Host
 from rollbook.mlperf.result_directory import Placement
 from rollbook.records import signing
@@ -123,10 +124,7 @@ def preflight(settings: Settings) -> None:
     """Raise `UsageError` before anything starts: bad values, no space in the results directory, an unusable key."""
     results = settings.results_dir
     _check_values(settings)
-    try:
-        str(results.absolute()).encode()
-    except UnicodeEncodeError:
-        raise UsageError(f"cannot use {results!a} for results: its name is not UTF-8") from None
+    require_utf8(results.absolute(), "the path of the results directory")
     try:
         results.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(results).free

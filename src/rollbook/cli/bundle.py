@@ -54,6 +54,7 @@ from rollbook.cli.uploads import (
     upload_options,
 )
 from rollbook.errors import ExitCode, UsageError
+from rollbook.files import require_utf8
 from rollbook.hosts import Host, fold, parse_hosts
 from rollbook.records.hosts import Coverage, HostResult
 from rollbook.records.signing import try_key
@@ -237,8 +238,10 @@ def command(
     if dry_run:
         print_plan(request, as_json=as_json)
         return
+    place = output or results_directory()
+    require_utf8(place, "the path of the output")
     delivery = options.check(request)
-    directory = BundleDirectory.create(output or results_directory(), request, reach.hosts, dt.datetime.now(dt.UTC))
+    directory = BundleDirectory.create(place, request, reach.hosts, dt.datetime.now(dt.UTC))
     directory.cluster_name = reach.options.given.get("cluster", "")
     _collect(directory, request, reach.hosts, reach, options, delivery=delivery)
 
@@ -286,6 +289,7 @@ def upload_command(bundle: Path, s3_path: str, *, per_node: bool, s3: Account, a
 
 def _resume(path: Path, reach: Reach, commands: Sequence[str], options: BundleOptions) -> None:
     if options.archive is not None:
+        require_utf8(options.archive, "the path of the output")
         require_new_archive(path, options.archive)
     directory = BundleDirectory.open(path)
     request = resume_request(directory, commands)

@@ -20,7 +20,7 @@ from rollbook.comparison.model import Comparison, letter_of
 from rollbook.comparison.statistics import FLOOR
 from rollbook.comparison.text import fact_lines, folded_rows, headline, row_cells
 from rollbook.errors import ExitCode, UsageError
-from rollbook.files import output_path
+from rollbook.files import output_path, require_utf8
 from rollbook.records.layout import require_outside
 
 __all__ = ["command"]
@@ -102,6 +102,8 @@ def command(
         raise UsageError("--format needs --query; --json prints the comparison")
     if as_json and sql is not None:
         raise UsageError("--json cannot be combined with --query; use --format json")
+    if sql is not None:
+        require_utf8(sql, "the SQL")
     results = results_directory()
     opened = open_sides(sides, results)
     if output is not None:

@@ -6,6 +6,7 @@ rich is imported inside the functions that draw: it takes longer to load than ho
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 import textwrap
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar
 
 import click
+import msgspec
 
 from rollbook.clean import clean, count_text
 from rollbook.hosts import Host, fold
@@ -94,8 +96,15 @@ def wrapped(text: str, stream: TextIO, indent: int) -> str:
 
 
 def print_json(document: Any) -> None:
-    """Print a document as JSON."""
-    click.echo(encode(document), nl=False)
+    """Print a document as JSON. Arguments and paths in it need not be UTF-8: other bytes are replaced."""
+    try:
+        data = encode(document)
+    except UnicodeEncodeError:
+        from rollbook.adapters.argv import storable_text  # noqa: PLC0415 - most documents are UTF-8
+
+        text = json.dumps(msgspec.to_builtins(document), ensure_ascii=False)
+        data = encode(json.loads(storable_text(text)))
+    click.echo(data, nl=False)
 
 
 def make_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:

@@ -23,6 +23,7 @@ from rollbook.cli.record_argument import find
 from rollbook.cli.streams import end_with_reader
 from rollbook.errors import ExitCode, RollbookError, UsageError
 from rollbook.exports.files import safe
+from rollbook.files import require_utf8
 from rollbook.metrics import catalogue as metrics
 from rollbook.records.document import escaped
 from rollbook.sql import connection as store
@@ -84,6 +85,7 @@ def command(words: tuple[str, ...], output_format: str, *, all_records: bool) ->
         raise UsageError("give a RECORD and one SQL statement in quotes; with --all, the record can be omitted")
     end_with_reader()
     sql = words[-1]
+    require_utf8(sql, "the SQL")
     opened = _open_all(words[:-1], sql) if all_records else AllRecords(_open(words[0], sql), [])
     with opened.connection as connection:
         print_rows(connection, sql, output_format)

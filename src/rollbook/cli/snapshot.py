@@ -18,7 +18,7 @@ from rollbook.cli.output import coverage_line, print_failures, print_hosts, prin
 from rollbook.cli.reach import Reach, ReachCommand, reach_options
 from rollbook.cli.recording import share_option
 from rollbook.errors import ExitCode, UsageError
-from rollbook.files import BY_UMASK, output_path, write_file
+from rollbook.files import BY_UMASK, output_path, require_utf8, write_file
 from rollbook.protocol.plan import Plan
 from rollbook.records.cluster import HostInfo
 from rollbook.records.document import Snapshot, encode
@@ -107,6 +107,7 @@ def command(
 
 def _must_be_writable(output: Path) -> None:
     """Raise `UsageError` before the hosts are contacted, not after."""
+    require_utf8(output, "the path of the output")
     if output.suffix in OTHER_FORMATS and not output.is_dir():
         raise UsageError(f"cannot write {output}: a snapshot is a .json file, or a record in a results directory")
     directory = output.parent if output.suffix == ".json" else output
