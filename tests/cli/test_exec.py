@@ -196,6 +196,16 @@ def test_a_command_that_is_not_utf_8(run: Rollbook) -> None:
     assert document["hosts"][0]["stdout"] == "\\xff\n"
 
 
+def test_live_output_that_cannot_be_written() -> None:
+    """The command ends with the reason."""
+    argv = [*EXEC, "--live", "--", "while sleep 0.1; do echo line; done"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert "cannot write: No space left on device" in done.stderr
+    assert "interrupted" not in done.stderr
+
+
 def test_from_python() -> None:
     """`execute` takes a list or a shell command and returns typed results; a cancelled one kills the command."""
     done = rollbook.execute(["sh", "-c", "echo $1; exit 3", "sh", "a b"], "node[1-2]", via="local")

@@ -80,6 +80,8 @@ def command(
     results, interrupted = _run(reach, what, lines)
     done = Execution(created=created, command=given, coverage=Coverage.of(results), hosts=results)
     if lines is not None:
+        if lines.error is not None and not isinstance(lines.error, BrokenPipeError):
+            raise lines.error
         lines.end()
     if as_json:
         print_json(done)
@@ -93,9 +95,10 @@ def command(
 
 
 class LiveLines:
-    """Prints output line by line as it arrives, each line with its host."""
+    """Prints output line by line as it arrives, each line with its host; `error` is why that ended early."""
 
     def __init__(self) -> None:
+        self.error: OSError | None = None
         self._open: dict[tuple[str, bool], bytes] = {}
 
     def add(self, host: Host, is_stderr: bool, data: bytes) -> None:
@@ -131,23 +134,22 @@ def _run(reach: Reach, what: Command, lines: LiveLines | None) -> tuple[list[Com
                 timeout=reach.options.timeout,
                 fanout=reach.fanout,
                 progress=view,
-                on_output=_unless_broken(lines.add, stop) if lines else None,
+                on_output=_unless_broken(lines, stop) if lines else None,
                 stop=stop,
                 fallback=reach.fallback(),
             )
         )
 
 
-def _unless_broken(
-    add: Callable[[Host, bool, bytes], None], stop: asyncio.Event
-) -> Callable[[Host, bool, bytes], None]:
-    """Print output until the reader of stdout is gone; then end the commands."""
+def _unless_broken(lines: LiveLines, stop: asyncio.Event) -> Callable[[Host, bool, bytes], None]:
+    """Print output until that fails, mostly because the reader of stdout is gone; then end the commands."""
 
     def guarded(host: Host, is_stderr: bool, data: bytes) -> None:
         try:
             if not stop.is_set():
-                add(host, is_stderr, data)
-        except OSError:
+                lines.add(host, is_stderr, data)
+        except OSError as error:
+            lines.error = error
             stop.set()
 
     return guarded
