@@ -419,7 +419,7 @@ def test_a_temporary_directory_with_a_long_name(tmp_path: Path) -> None:
 
 def test_a_full_disk_below_stderr(tmp_path: Path) -> None:
     """The command runs and keeps its exit status."""
-    argv = [*ROLLBOOK, "run", *FACTS, "--", "sh", "-c", "touch ran; exit 7"]
+    argv = [*ROLLBOOK, "run", *FACTS, "--repeat", "2", "--", "sh", "-c", "touch ran; exit 7"]
     with Path("/dev/full").open("w") as full:
         assert subprocess.run(argv, cwd=tmp_path, stderr=full, check=False).returncode == 7
     assert (tmp_path / "ran").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import os
@@ -177,7 +178,7 @@ def _repeats(
             if repeat > 1:
                 settings = in_group(settings, index, repeat)
             if repeat > 1 and not quiet:
-                click.echo(f"run {index} of {repeat}", err=True)
+                _tell(f"run {index} of {repeat}")
             recording, code = run(settings)
             endings.append(_ending(recording, code, stopped=signals.stopped))
             if code or signals.stopped or recording.finish_error:
@@ -211,12 +212,18 @@ def _ending(recording: Recording, code: int, *, stopped: bool) -> str:
 def _show_place(settings: Settings, endings: Sequence[str], *, stopped: bool) -> None:
     """Print where the record was placed, or how many repeats there are, how they ended, and how to compare them."""
     if settings.placement is not None and settings.placement.message:
-        click.echo(settings.placement.message, err=True)
+        _tell(settings.placement.message)
     if (group := settings.label.group) is not None:
         counts = "".join(f", {count} {how}" for how, count in Counter(filter(None, endings)).items())
         hint = f"; rollbook compare {settings.label.name or group.id} OTHER" if endings else ""
         end = "; stopped by Ctrl-C or a signal" if stopped and len(endings) < group.size else ""
-        click.echo(f"group {group.id}: {len(endings)} of {group.size} runs{counts}{end}{hint}", err=True)
+        _tell(f"group {group.id}: {len(endings)} of {group.size} runs{counts}{end}{hint}")
+
+
+def _tell(message: str) -> None:
+    """Print a message on stderr; an unusable stderr stops nothing."""
+    with contextlib.suppress(OSError):
+        click.echo(message, err=True)
 
 
 def _verdict_code(record: Record) -> int:
