@@ -426,6 +426,17 @@ def test_a_full_disk_below_stderr(tmp_path: Path) -> None:
     assert only_record(tmp_path).metadata["exit_code"] == 7
 
 
+def test_a_working_directory_that_was_removed(tmp_path: Path) -> None:
+    """The error says so, and no record is left."""
+    results, gone = tmp_path / "out", tmp_path / "gone"
+    gone.mkdir()
+    remove = f'rmdir {gone}; exec "$@"'
+    argv = ["sh", "-c", remove, "sh", *ROLLBOOK, "run", "--results-dir", str(results), "--", "true"]
+    done = subprocess.run(argv, cwd=gone, capture_output=True, text=True, check=False)
+    assert (done.returncode, "the working directory" in done.stderr) == (2, True), done.stderr
+    assert not list(results.glob("*/*"))
+
+
 def test_record_for_a_while(tmp_path: Path) -> None:
     """A series without a command."""
     argv = [*ROLLBOOK, "record", *SERIES, "--timeseries-interval", "0.5", "--duration", "4"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 import msgspec
 
-from rollbook.api.settings import RecordingOptions, Settings, preflight, settings_of
+from rollbook.api.settings import RecordingOptions, Settings, preflight, settings_of, working_directory
 from rollbook.collect.gather import Progress
 from rollbook.collect.marks import listen, mark_name
 from rollbook.collect.recorder import Recorder
@@ -106,6 +106,7 @@ class Recording:
     async def _begin(self) -> None:
         """Create the record directory and start recording; returns when all hosts have returned their start facts."""
         settings, self._loop = self.settings, asyncio.get_running_loop()
+        cwd = working_directory()  # before there is a directory without a record
         now = dt.datetime.now(dt.UTC)
         directory = self._directory = RecordDirectory.create(
             settings.results_dir.absolute(), settings.type, now, share=settings.share
@@ -114,7 +115,7 @@ class Recording:
             "type": settings.type,
             "stamp": directory.stamp,
             "argv": mask_command_line(self.argv),
-            "cwd": str(Path.cwd()),
+            "cwd": str(cwd),
             "args": _masked(settings.args),
             "max_samples": settings.max_samples,
             "label": msgspec.to_builtins(settings.label),

@@ -36,6 +36,7 @@ __all__ = [
     "in_group",
     "preflight",
     "settings_of",
+    "working_directory",
 ]
 
 ROOM = 64 << 20  # bytes that must be free before a recording starts
@@ -124,6 +125,7 @@ def preflight(settings: Settings) -> None:
     """Raise `UsageError` before anything starts: bad values, no space in the results directory, an unusable key."""
     results = settings.results_dir
     _check_values(settings)
+    working_directory()
     require_utf8(results.absolute(), "the path of the results directory")
     try:
         results.mkdir(parents=True, exist_ok=True)
@@ -139,6 +141,14 @@ def preflight(settings: Settings) -> None:
         signing.try_key(settings.sign)
     if settings.push:
         _check_push(settings)
+
+
+def working_directory() -> Path:
+    """The working directory; raises `UsageError` if it was removed."""
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise UsageError(f"cannot use the working directory: {error.strerror}; was it removed?") from error
 
 
 def check_interval(seconds: float | None) -> None:
