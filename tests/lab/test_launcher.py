@@ -7,6 +7,7 @@ import contextlib
 import errno
 import gc
 import os
+import select
 import signal
 import socket
 import sys
@@ -41,14 +42,15 @@ from rollbook.transports.mpi import Mpi
 from rollbook.transports.pipe import Pipe
 from rollbook.transports.program import run_program
 from rollbook.transports.shared_output import SharedOutput
-from tests.support.agents import shorten_connect
+from tests.support.agents import set_connect
 from tests.support.launchers import AGENT, INTERVAL, LONGEST_GAP, PLAN, kill_children, record, snapshot, stable_facts
-from tests.support.waits import SECONDS, is_running, until
+from tests.support.waits import SECONDS, is_running, until, until_true
 
 if TYPE_CHECKING:
     from rollbook.agent.wire import Carrier
 
 BOOT = slurp("/proc/sys/kernel/random/boot_id")
+MARK = f"TOGETHER={os.getpid()}"  # in the environment of all processes that these tests start
 NOISE = 'echo "WARNING: no fabric found"; printf "%s" "half a line without an end"'
 
 
@@ -59,7 +61,7 @@ class Together(Launcher):
     program = "sh"
 
     def __init__(self, before: str = ":", each: str = "", **options: object) -> None:
-        super().__init__(**{"timeout": 22.5, **options})  # type: ignore[arg-type]
+        super().__init__(**{"timeout": 3 * SECONDS, **options})  # type: ignore[arg-type]
         self._before, self._each = before, each
 
     async def argv(self, hosts: Sequence[Host], program: Sequence[str]) -> list[str]:
@@ -76,13 +78,19 @@ class Together(Launcher):
 
 def until_no_agent() -> None:
     """Wait until no agent that was started by these tests runs."""
-    until(lambda: not [1 for one in living() if one.has_environment("TOGETHER=1") and AGENT in one.cmdline])
+    until(lambda: not [1 for one in living() if one.has_environment(MARK) and AGENT in one.cmdline])
 
 
 @pytest.fixture(autouse=True)
 def marked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mark the processes that are started here, to distinguish them from others."""
-    monkeypatch.setenv("TOGETHER", "1")
+    monkeypatch.setenv(*MARK.split("="))
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let agents connect even if the machine is so busy that they would give up and send lines."""
+    set_connect(monkeypatch, SECONDS)
 
 
 @pytest.mark.parametrize("back", [None, "127.0.0.1", "none"])
@@ -154,7 +162,7 @@ def test_launcher_is_killed() -> None:
     for host in hosts.values():
         assert host.lost[0] == "the agent is gone: sh ended with code -9"
         assert host.gaps() * INTERVAL <= LONGEST_GAP
-        assert host.facts == {"start": 1, "end": 1}
+        assert host.facts.keys() == {"start", "end"}  # the first agent may have sent start facts, too
     until_no_agent()
 
 
@@ -168,9 +176,9 @@ def test_token_is_not_in_command_lines() -> None:
                 await session.greet()
                 assert transport._launch is not None
                 token = transport._launch.token
-                lines = [one.cmdline for one in living()]
-                assert any(AGENT in line for line in lines)
-                assert not any(token in line for line in lines)
+                running = list(living())
+                assert any(AGENT in one.cmdline and one.has_environment(MARK) for one in running)
+                assert not any(token in one.cmdline for one in running)
         finally:
             await transport.close()
 
@@ -251,7 +259,7 @@ def test_unauthenticated_connections(monkeypatch: pytest.MonkeyPatch) -> None:
         for token in ("another", "the token"):
             with monkeypatch.context() as patch:
                 if token == "another":  # the agent retries until it gives up
-                    shorten_connect(patch)
+                    set_connect(patch, 2.0)
                 argv = agent.launched_argv(None, f"{open_port.port}/TOGETHER_RANK/X/2/{BOOT}/127.0.0.1", b"stop\n")
             started = await asyncio.create_subprocess_exec(
                 *argv, env={**environ, "ROLLBOOK_TOKEN": token}, stdout=asyncio.subprocess.DEVNULL
@@ -336,7 +344,7 @@ def test_connection_is_accepted_when_descriptors_are_free(monkeypatch: pytest.Mo
 
 def test_agent_rejects_orders_without_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent disconnects from a program at the collector's address that does not have the token."""
-    shorten_connect(monkeypatch)
+    set_connect(monkeypatch, 2.0)
     received: list[bytes] = []
 
     async def impostor(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -395,7 +403,8 @@ def test_read_is_cancelled_as_data_arrives() -> None:
         reading = asyncio.create_task(pipe.read())
         await asyncio.sleep(0.1)
         await pipe.write(b"late")
-        time.sleep(0.2)  # noqa: ASYNC251 - the data must arrive in the iteration of the cancellation
+        # The data must arrive in the iteration of the cancellation.
+        assert select.select([pipe._out], [], [], SECONDS)[0]
         await asyncio.sleep(0)
         reading.cancel()
         await asyncio.wait([reading])
@@ -435,12 +444,13 @@ def test_large_buffers() -> None:
     asyncio.run(main())
 
 
-STUBBORN = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint(end='.', flush=True)\ntime.sleep(60)"
+STUBBORN = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint(end='.', flush=True)\ntime.sleep(600)"
 
 
 @pytest.mark.parametrize("method", [Pipe.close, Pipe.read])
 def test_cancelled_call_leaves_no_program(method: Callable[[Pipe], Coroutine[None, None, object]]) -> None:
     """Cancelling `close` between SIGTERM and SIGKILL, or `run_program`, leaves no process; closing twice is allowed."""
+    sleeping = f"sleep 610.{os.getpid():07}"
 
     async def main() -> None:
         pipe = Pipe([sys.executable, "-c", STUBBORN])
@@ -451,11 +461,11 @@ def test_cancelled_call_leaves_no_program(method: Callable[[Pipe], Coroutine[Non
         await asyncio.wait([cancelled])
         assert pipe.code == (-signal.SIGKILL if method is Pipe.close else None)
         assert (await pipe.close()).code == (await pipe.close()).code == -signal.SIGKILL
-        program = asyncio.create_task(run_program(["sh", "-c", f"exec sleep 61.{os.getpid()}"], 60))
-        await asyncio.sleep(0.2)
+        program = asyncio.create_task(run_program(["sh", "-c", f"exec {sleeping}"], 600))
+        await until_true(lambda: is_running(sleeping))
         program.cancel()
         await asyncio.wait([program])
-        assert not is_running(f"sleep 61.{os.getpid()}")
+        assert not is_running(sleeping)
 
     asyncio.run(main())
 
@@ -470,7 +480,7 @@ def test_children_of_an_ended_program_are_killed(monkeypatch: pytest.MonkeyPatch
         real(group, number)
 
     async def main() -> None:
-        pipe = Pipe(["sh", "-c", "sleep 63 & exit 3"])
+        pipe = Pipe(["sh", "-c", "sleep 630 & exit 3"])
         await pipe.wait(SECONDS)
         assert pipe.code == 3
         monkeypatch.setattr(os, "killpg", killpg)
@@ -479,7 +489,7 @@ def test_children_of_an_ended_program_are_killed(monkeypatch: pytest.MonkeyPatch
 
     asyncio.run(main())
     assert leader_exists == [True]
-    until(lambda: not [1 for one in living() if one.has_environment("TOGETHER=1") and "sleep 63" in one.cmdline])
+    until(lambda: not [1 for one in living() if one.has_environment(MARK) and "sleep 630" in one.cmdline])
 
 
 def test_program_cannot_be_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -487,7 +497,7 @@ def test_program_cannot_be_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pipe, "_kill", lambda *_: None)
 
     async def main() -> int:
-        pipe = Pipe(["sh", "-c", "exec sleep 62"])
+        pipe = Pipe(["sh", "-c", "exec sleep 620"])
         began = time.monotonic()
         ending = await pipe.close()
         assert 1.5 < time.monotonic() - began < SECONDS
@@ -741,7 +751,7 @@ def test_recording_with_and_without_fallback(tmp_path: Path) -> None:
         about = {"type": "record", "stamp": "x", "argv": [], "args": {"client_host_memory_in_gb": 8}}
         refusing = Together(before="echo no licence >&2; exit 1")
         hosts = [Host("a"), Host("b")]
-        options = {"interval": 1.0, "about": about, "timeout": 20.0, "fallback": fallback}
+        options = {"interval": 1.0, "about": about, "timeout": 3 * SECONDS, "fallback": fallback}
         async with Recorder(raw, hosts, lambda _: refusing, PLAN, **options) as recorder:  # type: ignore[arg-type]
             await recorder.ready()
             await recorder.end(facts=True)

@@ -122,7 +122,7 @@ def test_recording_beside_an_mpi_program(lab: Lab, make: Make) -> None:
         ]  # fmt: skip
         with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as program:
             progress = record(make(), chosen, 3, plan=PLAN)
-            out, _ = program.communicate(timeout=60)
+            out, _ = program.communicate(timeout=600)
     assert out.split()[0] == "4"
     for name, host in progress.items():
         assert (host.gaps(), host.facts, host.lost) == (0, {"start": 1, "end": 1}, []), name
@@ -136,7 +136,7 @@ def test_launcher_is_killed(lab: Lab, make: Make, family: str) -> None:
     hosts = record(make(), chosen, 4, lambda: kill_children(PROCESSES[family]), returning=chosen)
     for name, host in hosts.items():
         assert host.lost, name
-        assert host.facts == {"start": 1, "end": 1}, name
+        assert host.facts.keys() == {"start", "end"}, name  # the first agent may have sent start facts, too
     until_no_agents(lab.hosts)
 
 
@@ -150,7 +150,7 @@ def test_stopped_by_sigterm(lab: Lab, family: str, arguments: list[str], tmp_pat
     with subprocess.Popen([*ROLLBOOK, *argv], stderr=subprocess.PIPE, text=True) as running:
         until_sampled(tmp_path, hosts=3, samples=3)
         running.send_signal(signal.SIGTERM)
-        _, messages = running.communicate(timeout=60)
+        _, messages = running.communicate(timeout=600)
     (path,) = tmp_path.glob("record/*")
     found = Record.open(path)
     complete = all(host.status == "complete" for host in found.hosts.series)  # else some were too busy
@@ -209,7 +209,8 @@ def test_host_drops_out_of_the_job(lab: Lab, family: str, make: Make, fault: Cal
     assert len(lost.beats) >= 2
     assert lost.lost
     for name, host in hosts.items():
-        assert host.facts == {"start": 1, "end": 1}, name
+        assert host.facts.keys() == {"start", "end"}, name
+        assert ends or host.facts == {"start": 1, "end": 1}, name  # a restart may repeat them
         assert host.goodbye, name
         assert host.gaps() * INTERVAL <= (LONGEST_GAP if ends else 0), name
     until_no_agents(lab.hosts)

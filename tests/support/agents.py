@@ -18,14 +18,14 @@ from rollbook import agent
 from rollbook.protocol.frames import Decoder, Frame
 from tests.support.waits import SECONDS
 
-__all__ = ["EARLY", "HandAgent", "shorten_connect"]
+__all__ = ["EARLY", "HandAgent", "set_connect"]
 
 EARLY = 50_000_000  # nanoseconds by which the clock of the stand-in may be early
 PYTHON = [sys.executable, "-I", "-S", "-c", agent.BOOTSTRAP, agent.payload()]
 
 
-def shorten_connect(monkeypatch: pytest.MonkeyPatch, seconds: float = 2.0) -> None:
-    """Let launched agents give up after this time if they cannot connect to their collector."""
+def set_connect(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Set the time after which launched agents give up if they cannot connect to their collector."""
     text = agent.text().replace("CONNECT = 5.0", f"CONNECT = {seconds}")
     assert text != agent.text()
     monkeypatch.setattr(agent, "payload", lambda **_: f"{agent.packed(text.encode())}::")

@@ -28,7 +28,7 @@ from rollbook.transports.mpi import HYDRA_LABEL, OPEN_MPI_LABEL
 from rollbook.transports.pipe import Pipe
 from rollbook.transports.shared_output import MAX_OF_RANK, SharedOutput
 from rollbook.transports.slurm import Slurm
-from tests.support.agents import shorten_connect
+from tests.support.agents import set_connect
 from tests.support.waits import SECONDS
 
 TOKEN = "the token"
@@ -160,7 +160,7 @@ def outgoing_address() -> str:
 @pytest.mark.parametrize("near", [True, False])
 def test_connections_to_the_same_host(address: str, near: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """An agent connects to its own host only if the collector runs there; otherwise any user could listen there."""
-    shorten_connect(monkeypatch, 0.2)  # at least one attempt is made, which is enough
+    set_connect(monkeypatch, 0.2)  # at least one attempt is made, which is enough
     connections: list[str] = []
     address = outgoing_address() if address == "outgoing" else address
 
