@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import itertools
 import os
 import shutil
 import signal
@@ -22,6 +23,7 @@ from rollbook.protocol.readings import read_frame, split_pages
 from rollbook.protocol.samples import Unpacker
 from rollbook.sources import catalogue
 from tests.support.agents import EARLY, PYTHON, HandAgent
+from tests.support.mounts import lasting_mounts
 from tests.support.waits import SECONDS, is_running, until
 
 SOURCE = agent.text()
@@ -196,14 +198,14 @@ def test_files_are_truncated_between_lines(shell: str, tmp_path: Path) -> None:
 
 def test_a_missing_program_is_absent(hand: HandAgent) -> None:
     """The page of a program that is not installed is absent, not failed."""
-    hand.order("source 0 0 1000 5000", "run no-such-program -x", "go now")
+    hand.order("source 0 0 1000 60000", "run no-such-program -x", "go now")
     hand.kind("D")
     assert hand.readings()["0"].endswith(b"absent 0 no-such-program -x\n")
 
 
 def test_a_directory_instead_of_a_file_fails(hand: HandAgent, tmp_path: Path) -> None:
     """The source of a path that cannot be read fails, and the next source is still read."""
-    hand.order("source 0 0 1000 500", f"read {tmp_path}", "source 1 0 4096 60000", "read /proc/version", "go now")
+    hand.order("source 0 0 1000 60000", f"read {tmp_path}", "source 1 0 4096 60000", "read /proc/version", "go now")
     hand.kind("D")
     assert b"failed" in hand.readings()["0"]
     assert b"Linux version" in hand.readings()["1"]
@@ -278,7 +280,7 @@ def test_secrets_do_not_leave_the_host() -> None:
 @pytest.mark.parametrize("how", ["stdin", signal.SIGTERM, signal.SIGHUP, "stdout"])
 def test_agent_ends_with_its_connection_or_on_a_signal(hand: HandAgent, how: str | signal.Signals) -> None:
     """The agent ends when stdin or stdout is closed or a signal arrives; its children end with it."""
-    endless = f"sleep 61.{os.getpid()}"
+    endless = f"sleep 610.{os.getpid():07}"
     hand.kind("H")
     hand.order("source 0 1 4096 60000", f"run {endless}", "go now", "sample 100000000")
     hand.kind("S")
@@ -337,13 +339,24 @@ def test_interval_doubles(hand: HandAgent) -> None:
 
 @pytest.mark.parametrize("shell", SHELLS[:1])
 def test_interval_of_the_stand_in_doubles(shell: str) -> None:
-    """The interval is rounded up to whole seconds."""
+    """The interval is rounded up to whole seconds.
+
+    On a busy machine samples may be missing or late, but no interval has two, and sometimes two intervals in a row have
+    one each.
+    """
     with HandAgent.under(shell) as hand:
         change = (time.time_ns() // 4_000_000_000 + 1) * 4_000_000_000
         hand.order("source 0 1 4096 60000", "read /proc/uptime", f"sample 500000000 1000 {change}")
-        hand.until(lambda frame: frame.wall > change + 2_100_000_000)
-        walls = [frame.wall for frame in hand.frames if frame.kind in "RZ" and frame.wall >= change]
-    beats = [(wall + EARLY) // 2_000_000_000 for wall in walls]
+
+        def beats_after() -> list[int]:
+            walls = [frame.wall for frame in hand.frames if frame.kind in "RZ" and frame.wall >= change]
+            return [(wall + EARLY) // 2_000_000_000 for wall in walls]
+
+        def has_consecutive(beats: list[int]) -> bool:
+            return len(beats) >= 3 and any(after == before + 1 for before, after in itertools.pairwise(beats))
+
+        hand.until(lambda _: has_consecutive(beats_after()))
+        beats = beats_after()
     assert sorted(set(beats)) == beats
 
 
@@ -378,6 +391,9 @@ def test_stand_in_reads_the_same_facts(shell: str) -> None:
             hand.kind("D")
             readings = [read_frame(frame, plan) for frame in hand.frames if frame.kind in "RZ"]
             facts.append({r.source.name: (r.status, r.parse() if r.pages() else None) for r in readings})
+            status, mounts = facts[-1]["mounts"]
+            assert isinstance(mounts, list)
+            facts[-1]["mounts"] = status, lasting_mounts(mounts)
     assert facts[0].keys() == set(constant)
     assert facts[1] == facts[0]
 
@@ -415,7 +431,7 @@ def test_program_output_is_truncated_between_lines(
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     with HandAgent.under(shell) as hand:
-        hand.order("source 0 0 32 3000", f"run {program}", "go now")
+        hand.order("source 0 0 32 60000", f"run {program}", "go now")
         hand.kind("D")
         pages = split_pages(hand.readings()["0"].partition(b"\n")[2])
     assert pages == [(str(program), status, kept)]
@@ -428,28 +444,32 @@ def test_a_program_is_kept_running_and_sampled(hand: HandAgent, tmp_path: Path) 
     program.chmod(0o755)
     hand.order("source 0 1 4096 60000", f"loop {program} {{ms}}", "source 1 1 4096 60000", "loop no-such-program")
     hand.order("sample 100000000")
-    for _ in range(12):
-        sample = hand.kind("S")
-    assert sample.payload[0] == 0, "the absent program has no entry"
     decompressor = zlib.decompressobj(-15)
-    texts = []
-    for frame in (frame for frame in hand.frames if frame.kind == "S" and frame.payload):
+    texts: list[bytes] = []
+    ticks: list[str] = []
+    end = time.monotonic() + SECONDS
+    while len(texts) < 4 or len(ticks) < 5:
+        assert time.monotonic() < end, ticks
+        payload = hand.kind("S").payload
+        if not payload:
+            continue
         values: list[int] = []
         at = 0
         while len(values) < 5:
             value = shift = 0
             while True:
-                value |= (frame.payload[at] & 127) << shift
+                value |= (payload[at] & 127) << shift
                 shift, at = shift + 7, at + 1
-                if frame.payload[at - 1] < 128:
+                if payload[at - 1] < 128:
                     break
             values.append(value)
+        assert (values[0], at + values[4]) == (0, len(payload)), "the absent program has no entry"
         if values[4]:
-            texts.append(decompressor.decompress(frame.payload[at : at + values[4]] + b"\0\0\xff\xff"))
-    ticks = [int(line.split()[1]) for text in texts for line in text.decode().splitlines() if line.startswith("tick")]
-    assert ticks == list(range(1, len(ticks) + 1))
-    assert len(ticks) >= 5
-    assert b"every 100" in texts[-1]
+            text = decompressor.decompress(payload[at:] + b"\0\0\xff\xff")
+            if text not in texts[-1:]:  # a key frame repeats the latest output if the program was slower
+                texts.append(text)
+                ticks += [line for line in text.decode().splitlines() if line.startswith("tick")]
+    assert ticks == [f"tick {number} every 100" for number in range(1, len(ticks) + 1)]
     hand.order("stop")
     hand.kind("E")
     until(lambda: not is_running(str(program)))
