@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -25,6 +27,7 @@ from rollbook.records.layout import Manifest, RecordDirectory
 from rollbook.records.yaml import read_yaml
 from rollbook.testing.journals import record_this_machine
 from tests.support.records import was_read
+from tests.support.waits import SECONDS
 
 NAMES = ("cpuinfo", "meminfo", "loadavg", "diskstats", "identity")
 
@@ -242,21 +245,26 @@ def test_parallel_readers_of_an_unfinished_record(unfinished: Path) -> None:
 
 def test_the_second_waits_and_does_not_finish_again(unfinished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one process finishes, another waits for its lock and then reads what was written."""
-    entered, finished = threading.Event(), []
+    waits, finished = threading.Event(), []
 
-    def slow(path: Path, **options: object) -> object:
-        entered.set()
+    def noticed_flock(descriptor: int, operation: int) -> None:
+        waits.set()
+        fcntl.flock(descriptor, operation)
+
+    def noticed_finish(path: Path, **options: object) -> object:
         finished.append(path)
         return real(path, **options)  # type: ignore[arg-type]
 
     real = api._finish
-    monkeypatch.setattr(api, "_finish", slow)
+    monkeypatch.setattr(api, "_finish", noticed_finish)
     with api._lock(unfinished):
+        monkeypatch.setattr(api, "fcntl", SimpleNamespace(flock=noticed_flock, LOCK_EX=fcntl.LOCK_EX))
         other = threading.Thread(target=open_record, args=(unfinished,))
         other.start()
-        assert not entered.wait(0.5)
+        assert waits.wait(SECONDS)
+        assert finished == []
         real(unfinished, report=False)
-    other.join(60)
+    other.join(SECONDS)
     assert not other.is_alive()
     assert finished == []
 

@@ -32,6 +32,7 @@ from rollbook.records.record import Record
 from rollbook.sources.block import Block
 from rollbook.transports.local import Local
 from tests.support.launchers import send_signal
+from tests.support.waits import is_alive
 
 MOMENTS = 10
 ITEMS = [
@@ -56,7 +57,7 @@ def create_bundle(path: Path) -> BundleDirectory:
 def collect_bundle(path: Path) -> BundleSummary:
     """Collect or resume the bundle."""
     directory = BundleDirectory.open(path / "x") if (path / "x").exists() else create_bundle(path)
-    summary = asyncio.run(collect(directory, ITEMS, HOSTS, Reach(lambda _: Local(), timeout=30)))
+    summary = asyncio.run(collect(directory, ITEMS, HOSTS, Reach(lambda _: Local(), timeout=600)))
     directory.write_record()
     return summary
 
@@ -164,21 +165,32 @@ def test_collector_killed(tmp_path: Path, moment: int) -> None:
 @pytest.mark.parametrize("moment", range(MOMENTS))
 def test_agent_or_node_killed(tmp_path: Path, victim: str, moment: int) -> None:
     """After SIGKILL to the agent, or to all processes of the node, received data is kept."""
-    others = descendants(os.getpid())
+    pause, killed = random.Random(moment).uniform(0.0, 0.8), list[int]()
+
+    def started() -> list[int]:
+        return [pid for pid in descendants(os.getpid()) if pid not in others and is_alive(pid)]
 
     def kill() -> None:
-        time.sleep(random.Random(moment).uniform(0.05, 0.8))
-        found = [pid for pid in descendants(os.getpid()) if pid not in others]
-        send_signal(found[: 1 if victim == "agent" else None])
+        while not (started() or ended.is_set()):
+            time.sleep(0.005)
+        time.sleep(pause)
+        killed.extend(started()[: 1 if victim == "agent" else None])
+        send_signal(killed)
 
-    killer = threading.Thread(target=kill)
-    killer.start()
-    summary = collect_bundle(tmp_path)
-    killer.join()
+    while not killed:  # the agent may have ended before
+        path = tmp_path / str(pause)
+        path.mkdir()
+        others, ended = descendants(os.getpid()), threading.Event()
+        killer = threading.Thread(target=kill)
+        killer.start()
+        summary = collect_bundle(path)
+        ended.set()
+        killer.join()
+        pause /= 2
     node = summary.results[0]
     assert node.status == "complete" or node.reason
     assert {item.id for item in node.items} in ({item.id for item in ITEMS}, set())
-    check_completed(tmp_path)
+    check_completed(path)
 
 
 def test_interrupted_cluster_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
