@@ -48,7 +48,7 @@ Meanwhile = Callable[[Recorder], Awaitable[None]]
 
 
 def record(
-    raw: Path, fake: Fake, *, interval: float = 0.1, timeout: float = 5.0, during: Meanwhile | None = None
+    raw: Path, fake: Fake, *, interval: float = 0.1, timeout: float = 60.0, during: Meanwhile | None = None
 ) -> RecordHosts:
     """Record all hosts of a script for 0.35 s, or while `during` runs; check that no agent remains."""
 
@@ -155,10 +155,15 @@ def test_progress_is_called_for_the_start_facts(tmp_path: Path) -> None:
 
 def test_the_stand_in_is_pinged_before_it_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without sampling the stand-in sends frames only when pinged: one connection lasts for the whole run."""
-    monkeypatch.setattr(stream, "SILENCE", 0.4)
+    monkeypatch.setattr(stream, "SILENCE", 2.0)
     monkeypatch.setattr(stream, "CHECK_EVERY", 0.05)
     fake = Fake({"sh": FakeHost(pages=linux("sh"), python=None)})
-    hosts = record(tmp_path, fake, interval=0, during=lambda _: asyncio.sleep(1.0))
+
+    async def pinged(_: Recorder) -> None:
+        # The clock is measured at the start and whenever half of that time was silent.
+        await until_true(lambda: len(events(tmp_path, "clock")) >= 5)
+
+    hosts = record(tmp_path, fake, interval=0, during=pinged)
     assert fake.opened["sh"] == 1
     assert not events(tmp_path, "lost")
     assert [host.status for host in hosts.start + hosts.end] == ["complete"] * 2

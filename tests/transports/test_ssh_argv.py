@@ -66,7 +66,7 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def reach(host: Host, options: Options, timeout: float = 5.0) -> HostResult:
+def reach(host: Host, options: Options, timeout: float = 60.0) -> HostResult:
     """Try to read one host."""
     return asyncio.run(gather([host], route(options), Plan(()), timeout=timeout))[0]
 

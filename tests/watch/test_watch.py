@@ -784,7 +784,7 @@ def test_once_of_a_record(record: Path) -> None:
         assert isinstance(both.exception, UsageError), option
 
 
-def in_terminal(code: str, keys: str = "", until: str = "", seconds: float = 60.0) -> tuple[int, str]:
+def in_terminal(code: str, keys: str = "", until: str = "", seconds: float = 180.0) -> tuple[int, str]:
     """Run Python code with `watch` as its argument in a terminal; type keys once a text was shown."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200", "LINES": "40"}
