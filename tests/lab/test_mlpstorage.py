@@ -30,14 +30,15 @@ from tests.mlpstorage.base import Benchmark, files_of
 from tests.support.waits import until
 
 LOGGER = logging.getLogger(__name__)
+TIMEOUT = 180  # seconds for each host, on a busy machine
 
 
 def test_ssh_collector(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
     """Data has the requested names; a host that is down has its error, which is logged."""
     lab["node03"].kill_sshd()
     names = ["node01:4", "node02", "node03", "node02"]
-    collector = SSHClusterCollector(names, LOGGER, timeout_seconds=20, ssh_config=str(lab.ssh_config))
-    assert (collector.hosts, collector.timeout, collector.max_workers) == (names, 20, 10)
+    collector = SSHClusterCollector(names, LOGGER, timeout_seconds=TIMEOUT, ssh_config=str(lab.ssh_config))
+    assert (collector.hosts, collector.timeout, collector.max_workers) == (names, TIMEOUT, 10)
     assert collector.is_available()
     assert collector.get_collection_method() == "ssh"
     result = collector.collect()
@@ -51,9 +52,9 @@ def test_ssh_collector(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
     cluster = ClusterInformation.from_ssh_collection(result.data, LOGGER)
     assert (cluster.num_hosts, cluster.num_hosts_requested) == (2, 3)
     assert cluster.min_memory_bytes > 0
-    assert set(collector.collect(["node02"], timeout=20).data) == {"node02"}
+    assert set(collector.collect(["node02"], timeout=TIMEOUT).data) == {"node02"}
     options = ["-F", str(lab.ssh_config)]
-    reached = validate_ssh_connectivity(["node01:2", "localhost", "node03", "a b"], 60, ssh_options=options)
+    reached = validate_ssh_connectivity(["node01:2", "localhost", "node03", "a b"], TIMEOUT, ssh_options=options)
     assert [(name, ok) for name, ok, _ in reached] == [
         ("node01", True), ("localhost", True), ("node03", False), ("a b", False)
     ]  # fmt: skip
@@ -65,7 +66,7 @@ def test_time_series_collector(lab: Lab, caplog: pytest.LogCaptureFixture) -> No
     collector = MultiHostTimeSeriesCollector(
         ["node01:2", "node02", "node03"],
         interval_seconds=0.2,
-        ssh_timeout=20,
+        ssh_timeout=TIMEOUT,
         logger=LOGGER,
         ssh_config=str(lab.ssh_config),
     )
@@ -113,7 +114,7 @@ def test_aliases_of_the_ssh_configuration_over_mpi(lab: Lab, tmp_path: Path, cap
     config.write_text("".join(entries) + Path(lab.ssh_config).read_text())
     lab["node03"].kill_sshd()
     options = mpi_arguments(config)
-    found = collect_cluster_info(list(names), "mpirun", LOGGER, None, True, 20, False, **options)
+    found = collect_cluster_info(list(names), "mpirun", LOGGER, None, True, TIMEOUT, False, **options)
     assert found["gpu-c"].keys() == {"hostname", "error"}, found["gpu-c"]
     assert "MPI collection from gpu-c failed: " in caplog.text
     cluster = ClusterInformation.from_mpi_collection(found, LOGGER)
@@ -131,7 +132,7 @@ def test_shared_file_system(lab: Lab, tmp_path: Path, transport: str, caplog: py
         pytest.skip("needs mpirun")
     mpi = {"mpi_bin": "mpirun", "allow_run_as_root": True, **mpi_arguments(lab.ssh_config)}
     options: dict[str, Any] = {
-        "timeout_seconds": 20,
+        "timeout_seconds": TIMEOUT,
         **(mpi if transport == "mpi" else {"ssh_config": str(lab.ssh_config)}),
     }
     hosts = ["node01:2", "node02"]
@@ -162,7 +163,7 @@ def test_base_class_with_a_failing_host(
     options = {"ssh": {"ssh_config": str(lab.ssh_config)}, "mpi": mpi_arguments(lab.ssh_config)}
     args = SimpleNamespace(
         timeseries_interval=0.2, hosts=hosts, exec_type=exec_type, mpi_bin="mpirun", allow_run_as_root=True,
-        cluster_collection_timeout=20,
+        cluster_collection_timeout=TIMEOUT,
     )  # fmt: skip
     run = Benchmark(args, LOGGER, tmp_path / "out", options)
     run.run(lambda collector: len(collector.get_hosts_with_data()) == 2)

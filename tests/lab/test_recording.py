@@ -31,7 +31,7 @@ from rollbook.transports.routing import Options
 from tests.support.commands import ROLLBOOK
 from tests.support.launchers import HostProgress, have_returned, read_progress
 from tests.support.records import is_whole, lost_gaps
-from tests.support.waits import until_no_processes, until_sampled, until_true
+from tests.support.waits import SECONDS, until_no_processes, until_sampled, until_true
 
 During = Callable[[Lab], Awaitable[None]]
 Noticed = Callable[[], Awaitable[None]]
@@ -49,8 +49,8 @@ exec /usr/bin/python3 -I -S -c "import time; real = time.time; time.time = lambd
 def record(
     lab: Lab, results: Path, during: During, *, interval: float = 0.5, facts: bool = True, ssh: Sequence[str] = ()
 ) -> Record:
-    """Record all hosts of a lab and call `during` meanwhile; without end facts, the recording must end quickly."""
-    options = Options.of(via="ssh", ssh_config=str(lab.ssh_config), ssh_options=tuple(ssh), timeout=20)
+    """Record all hosts of a lab and call `during` meanwhile; the end must not wait for a host's timeout."""
+    options = Options.of(via="ssh", ssh_config=str(lab.ssh_config), ssh_options=tuple(ssh), timeout=180)
     hosts = [Host(host.name) for host in lab.hosts]
     settings = Settings(hosts=hosts, options=options, results_dir=results, interval=interval, report=False)
 
@@ -60,7 +60,7 @@ def record(
         await during(lab)
         began = time.monotonic()
         await recording.end(facts=facts)
-        assert time.monotonic() - began < (60 if facts else 15), "the end waited for a host"
+        assert time.monotonic() - began < 2 * SECONDS, "the end waited for a host"
         recording.finish()
         return recording.record
 
@@ -225,7 +225,9 @@ def test_fault_is_reported_and_ends(session_lab: Lab, faulty_record: Record, fau
     hit = by_name(faulty_record)[session_lab.names[FAULTS.index(fault)]]
     assert hit.status == "partial"
     times = beats(faulty_record, hit.name)
-    assert times[-1] > faulty_record.hosts.ended_ns - 5e9, "it came back"
+    # On a busy machine the last sample may be long before the end. Times are exact to less than 0.1 s.
+    ends = [gap.end_ns for gap in hit.gaps if gap.why != "no more samples"]
+    assert times[-1] > max(ends) - 0.1e9, "it came back"
     assert len(hit.boot_ids) == (2 if fault is _rebooted else 1)
     if fault is _stopped:
         assert sum(gap.end_ns - gap.start_ns for gap in hit.gaps) > (STOPPED - 1) * 1e9

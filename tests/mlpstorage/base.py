@@ -81,7 +81,7 @@ class Benchmark:
             interval_seconds=interval,
             max_samples=limit,
             ssh_username=None,
-            ssh_timeout=20,
+            ssh_timeout=180,
             logger=self.logger,
             **self.options["ssh"],
         )
