@@ -129,7 +129,7 @@ def test_hello_and_goodbye(hand: HandAgent) -> None:
 
 def test_pings_are_answered_while_sources_are_read(hand: HandAgent) -> None:
     """The answer has the current time and does not wait for a slow source."""
-    hand.order("source 0 0 4096 60000", "run sleep 60", "go now")
+    hand.order("source 0 0 4096 600000", "run sleep 600", "go now")
     before = time.time_ns()
     hand.order("ping 1")
     assert before < hand.kind("P").wall < time.time_ns()
@@ -447,9 +447,10 @@ def test_a_program_is_kept_running_and_sampled(hand: HandAgent, tmp_path: Path) 
     decompressor = zlib.decompressobj(-15)
     texts: list[bytes] = []
     ticks: list[str] = []
+    alone = False
     end = time.monotonic() + SECONDS
-    while len(texts) < 4 or len(ticks) < 5:
-        assert time.monotonic() < end, ticks
+    while len(texts) < 4 or len(ticks) < 5 or not alone:
+        assert time.monotonic() < end, (texts, alone)
         payload = hand.kind("S").payload
         if not payload:
             continue
@@ -463,9 +464,10 @@ def test_a_program_is_kept_running_and_sampled(hand: HandAgent, tmp_path: Path) 
                 if payload[at - 1] < 128:
                     break
             values.append(value)
-        assert (values[0], at + values[4]) == (0, len(payload)), "the absent program has no entry"
+        assert values[0] == 0
+        alone = at + values[4] == len(payload)  # once it is known to be absent, the other program has no entry
         if values[4]:
-            text = decompressor.decompress(payload[at:] + b"\0\0\xff\xff")
+            text = decompressor.decompress(payload[at : at + values[4]] + b"\0\0\xff\xff")
             if text not in texts[-1:]:  # a key frame repeats the latest output if the program was slower
                 texts.append(text)
                 ticks += [line for line in text.decode().splitlines() if line.startswith("tick")]

@@ -115,7 +115,7 @@ def test_output_that_stays_open(tmp_path: Path) -> None:
 def test_timeout_kills_the_process_group() -> None:
     """At its timeout a command is killed with every process that it started."""
     with HandAgent() as hand:
-        send(hand, "sh", "-c", "sleep 600 & echo $!; sleep 600", seconds=5.0)  # time to print the id
+        send(hand, "sh", "-c", "sleep 600 & echo $!; sleep 600", seconds=10.0)  # time to print the id
         end = parse_fields(hand.kind("X").payload)
         assert end["timed_out"] == "1"
         until(lambda: not is_alive(int(stream(hand.frames, b"o"))))

@@ -166,7 +166,7 @@ def test_fallback_if_a_host_is_down(lab: Lab, make: Make) -> None:
     lab["node02"].close_port()
     chosen = lab.names[:3]
     ssh = Ssh(ssh_config=str(lab.ssh_config))
-    results = snapshot(make(timeout=30.0), chosen, fallback=lambda _: ssh, timeout=60)
+    results = snapshot(make(timeout=30.0), chosen, fallback=lambda _: ssh, timeout=LONG)
     assert results["node02"].status == "refused"
     for name in ("node01", "node03"):
         assert results[name].status == "complete", results[name].reason
