@@ -289,11 +289,20 @@ def test_reboot(lab: Lab) -> None:
 
 
 def start_hung_process(host: LabHost, path: str) -> int:
-    """Start a `stat` that hangs on a dead mount; returns its process id."""
+    """Start a `stat` that hangs on a dead mount; returns its process id.
+
+    It is in state D at once, but can still be killed until the server of the mount has read its request.
+    """
     host.hang_mount(path)
+    before = reads(host._hanging[path])
     host.run(["sh", "-c", f"setsid stat -f {path} >/dev/null 2>&1 </dev/null &"])
-    until(lambda: [state(pid) for pid, _ in host.processes()] == ["D"])
+    until(lambda: reads(host._hanging[path]) > before and [state(pid) for pid, _ in host.processes()] == ["D"])
     return host.processes()[0][0]
+
+
+def reads(pid: int) -> int:
+    """How many reads of a process have returned."""
+    return int(Path(f"/proc/{pid}/io").read_text().split("syscr: ")[1].split()[0])
 
 
 def test_hung_mount(lab: Lab) -> None:
