@@ -39,8 +39,8 @@ def counted_disks(names: Iterable[str], results: Sequence[HostResult]) -> list[s
     """The devices in a host's diskstats that count; `results` have the facts of the host."""
     blocks = [block for result in results for block in result.rows(Block)]
     counting = {block.device for block in blocks if block.counts_io}
-    silent = {block.device for block in blocks if block.counts_io is False} - counting
-    return [name for name in lowest_disks(names, results) if name not in silent]
+    uncounted = {block.device for block in blocks if block.counts_io is False} - counting
+    return [name for name in lowest_disks(names, results) if name not in uncounted]
 
 
 def lowest_disks(names: Iterable[str], results: Sequence[HostResult]) -> list[str]:

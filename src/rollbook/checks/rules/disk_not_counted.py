@@ -22,16 +22,16 @@ ID, SEVERITY, NEEDS = "disk-not-counted", "warn", (Block,)
 
 def check(run: RunData) -> Iterator[Finding]:
     """Disks with `iostats` turned off at start or end, except those that use other devices."""
-    at_end = {host.name: _silent(host) for host in run.end if host.gave_data}
+    at_end = {host.name: _not_counted(host) for host in run.end if host.gave_data}
     for host in run.hosts_with_data:
-        if silent := sorted({*_silent(host), *at_end.get(host.name, ())}, key=natural):
+        if disks := sorted({*_not_counted(host), *at_end.get(host.name, ())}, key=natural):
             yield Finding(
-                message=f"{', '.join(silent)}: I/O is not counted ({host.name})",
+                message=f"{', '.join(disks)}: I/O is not counted ({host.name})",
                 hosts=[host.name],
-                evidence={"disks": silent},
+                evidence={"disks": disks},
             )
 
 
-def _silent(host: HostResult) -> list[str]:
+def _not_counted(host: HostResult) -> list[str]:
     blocks = {block.device: block for block in host.rows(Block)}
     return [name for name in lowest_disks(blocks, [host]) if blocks[name].counts_io is False]

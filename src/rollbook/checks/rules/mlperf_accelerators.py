@@ -38,7 +38,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
     if sum(slots.values()) < processes:
         raise CannotTell(f"the hosts have {sum(slots.values())} slots for {processes} processes")
     hosts: dict[int, list[str]] = {}
-    for name, count in _mapped(processes, slots).items():
+    for name, count in _placed(processes, slots).items():
         hosts.setdefault(count, []).append(name)
     text = ", ".join(f"{count} on {fold(names)}" for count, names in sorted(hosts.items(), reverse=True))
     yield Compared("processes of each client", "equal", declared=text)
@@ -46,7 +46,7 @@ def check(run: RunData) -> Iterator[Finding | Compared]:
         yield finding_for(Validation.INVALID, f"uneven accelerators: {text}", "hosts", "equal processes", text)
 
 
-def _mapped(processes: int, slots: Mapping[str, int]) -> dict[str, int]:
+def _placed(processes: int, slots: Mapping[str, int]) -> dict[str, int]:
     """The processes of each host as `mpirun --map-by node` places them: one per host in turn, up to its slots."""
     counts = dict.fromkeys(slots, 0)
     while processes:
