@@ -370,8 +370,7 @@ def test_negligible_differences(make: Make, compare: Rollbook, tmp_path: Path) -
     # A further side changes nothing between the first two.
     found = rollbook.compare("old", "new", "busy").rows
     (row,) = [row for row in found if (row.kind, row.name) == ("metric", "cpu_busy")]
-    assert [change.verdict for change in row.changes] == ["negligible", "worse"] or row.better == ""
-    assert row.changes[0].verdict == "negligible"
+    assert [change.verdict for change in row.changes] == ["negligible", "cannot tell"]
 
 
 def test_runs_without_a_result(make: Make, compare: Rollbook, tmp_path: Path) -> None:
