@@ -13,7 +13,7 @@ from rollbook.sources.base import Facts, Files, Pages, info, unique
 from rollbook.sources.text import columns_of, integer, lines_of
 
 # Interfaces with the same addresses on every host: those of container and virtual machine software, and links to a BMC
-# or DPU, which are network cards at the USB or `tmfifo_net0`.
+# or DPU, which are USB interfaces or `tmfifo_net0`.
 PRIVATE = re.compile(
     r"(cni-podman|docker|kube-ipvs|lxcbr|lxdbr|nerdctl|podman|virbr)\d+|br-[0-9a-f]{12}|docker_gwbridge|nodelocaldns"
     r"|tmfifo_net\d+|br_tmfifo|idrac|usb\d+|en[oPps][0-9a-z]*u\d[0-9a-z]*|enx[0-9a-f]{12}"

@@ -69,7 +69,7 @@ def interface_of(found: dict[str, str]) -> str | None:
 
 # Field: parser, and the files that may contain the value.
 FILES: dict[str, tuple[Callable[[str], Any], tuple[str, ...]]] = {
-    "vendor": (lambda text: None if text.startswith("0x") else text, ("device/vendor",)),  # a number: virtio
+    "vendor": (lambda text: None if text.startswith("0x") else text, ("device/vendor",)),  # virtio: a number
     "model": (str, ("device/model",)),
     "firmware": (str, ("device/firmware_rev", "device/rev")),
     "serial": (str, ("device/serial", "serial")),
